@@ -1,0 +1,38 @@
+"""Builds: llama-server binaries and what each of them can do."""
+
+from django.conf import settings
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from jobs.models.host import Host
+
+
+class Build(models.Model):
+    """One binary on one host; what it accepts is probed from it, never assumed."""
+
+    class State(models.TextChoices):
+        PROBING = "probing", _("probing")
+        READY = "ready", _("ready")
+        FAILED = "failed", _("failed")
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="builds")
+    name = models.CharField(max_length=100, unique=True)
+    path = models.CharField(max_length=4096)
+    bundled = models.BooleanField(default=False)
+    state = models.CharField(max_length=10, choices=State.choices, default=State.PROBING)
+    error = models.TextField(blank=True)
+    fingerprint = models.CharField(max_length=64, blank=True)
+    version = models.CharField(max_length=100, blank=True)
+    commit = models.CharField(max_length=64, blank=True)
+    capabilities = models.JSONField(default=dict)
+    probed_at = models.DateTimeField(null=True, blank=True)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name

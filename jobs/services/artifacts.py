@@ -1,0 +1,120 @@
+"""Model artifacts: register a local GGUF by its header, read it again, forget it."""
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import ProtectedError
+from django.utils.translation import gettext as _
+
+from controlpanel.lib.access import has_role
+from controlpanel.lib.errors import Refused
+from controlpanel.lib.streams import publish_on_commit
+from controlpanel.lib.words import to_json, translate
+from controlpanel.llamacpp.facts import facts_of
+from controlpanel.llamacpp.gguf import GgufError, examine
+from jobs.models import AuditEntry, Host, ModelArtifact
+from jobs.services.audit import Actor, record
+
+
+def models_folder() -> Path:
+    """Return the folder under the data folder in which operators may register files."""
+    folder: Path = settings.PANEL_DATA / "models"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def register_artifact(actor: Actor, host: Host, path: str, name: str = "") -> ModelArtifact:
+    """Read the header of a local .gguf and register it; Refused says what is wrong with the file."""
+    file = Path(path.strip())
+    if not file.is_absolute():
+        raise Refused(_("Give the absolute path of a .gguf file on this host."), "path")
+    _check_place(actor, file)
+    fields = read_fields(file)
+    name = re.sub(r"\s+", " ", name).strip() or file.stem
+    try:
+        with transaction.atomic():
+            artifact = ModelArtifact.objects.create(
+                host=host, path=str(file), name=name[:200], created_by=actor.user, **fields
+            )
+            record(actor, "model.register", artifact, after={"path": str(file)})
+            publish_on_commit("artifact", artifact.pk)
+    except IntegrityError as error:
+        raise Refused(_("This file is registered already."), "path") from error
+    return artifact
+
+
+def refresh_artifact(actor: Actor, artifact: ModelArtifact) -> None:
+    """Read the file's header again and store what it says now."""
+    fields = read_fields(Path(artifact.path))
+    with transaction.atomic():
+        ModelArtifact.objects.filter(pk=artifact.pk).update(**fields)
+        record(actor, "model.refresh", artifact)
+        publish_on_commit("artifact", artifact.pk)
+
+
+def delete_artifact(actor: Actor, artifact: ModelArtifact) -> None:
+    """Forget an artifact (the file stays); Refused while a profile uses it."""
+    try:
+        with transaction.atomic():
+            record(actor, "model.delete", artifact, before={"path": artifact.path})
+            pk = artifact.pk
+            artifact.delete()
+            publish_on_commit("artifact", pk)
+    except ProtectedError as error:
+        users = {*artifact.profiles.values_list("name", flat=True)}
+        users |= {*artifact.vision_profiles.values_list("name", flat=True)}
+        raise Refused(
+            _("Profiles use this model: %(names)s. Change or delete them first.")
+            % {"names": ", ".join(sorted(users))}
+        ) from error
+
+
+def read_fields(file: Path) -> dict[str, Any]:
+    """Return the columns of a ModelArtifact as the file's header gives them; Refused for a foreign file."""
+    try:
+        model = examine(file)
+    except GgufError as error:
+        raise Refused(translate(error.message), "path", error.code) from error
+    header = model.header
+    facts = facts_of(model)
+    return {
+        "kind": ModelArtifact.Kind.MMPROJ if facts.is_projector else ModelArtifact.Kind.MODEL,
+        "file_size": model.size,
+        "architecture": header.architecture or "",
+        "quant": header.quant or "",
+        "context_length": header.context_length,
+        "mtp_heads": model.mtp_heads,
+        "projector": facts.projector or "",
+        "complete": model.complete,
+        "problems": [to_json(problem) for problem in model.problems],
+        "facts": asdict(facts),
+        "header": {
+            "name": header.name,
+            "parameters": header.parameters,
+            "block_count": header.block_count,
+            "embedding_length": header.embedding_length,
+            "head_count": header.head_count,
+            "head_count_kv": header.head_count_kv,
+            "key_length": header.key_length,
+            "value_length": header.value_length,
+            "vocabulary": header.vocabulary,
+            "tensor_count": len(header.tensors),
+            "shards": len(model.shards),
+        },
+    }
+
+
+def _check_place(actor: Actor, file: Path) -> None:
+    """Operators register below the models folder; other paths are an admin's (or the host's own shell)."""
+    if actor.source == AuditEntry.Source.CLI or has_role(actor.user, "admin"):
+        return
+    if not file.resolve().is_relative_to(models_folder().resolve()):
+        raise Refused(
+            _("Operators can register files below %(folder)s. Ask an admin for other places.")
+            % {"folder": models_folder()},
+            "path",
+        )

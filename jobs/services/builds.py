@@ -1,0 +1,110 @@
+"""Builds: register a binary, probe it, delete it. Only this module changes Build.state."""
+
+import re
+from pathlib import Path
+
+from django.db import IntegrityError, transaction
+from django.db.models import ProtectedError
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from controlpanel.lib.errors import Refused
+from controlpanel.lib.streams import publish_on_commit
+from controlpanel.llamacpp.capabilities import Capabilities
+from jobs.adapters.probe import ProbeError, check_executable, fingerprint, probe_binary
+from jobs.models import Build, Host
+from jobs.registry import Runner, WorkFailed
+from jobs.services.audit import Actor, record
+from jobs.services.jobs import Claimed, create_job
+
+PROBE = "build.probe"
+
+
+def capabilities_of(build: Build) -> Capabilities:
+    """Return the capabilities stored with the build."""
+    return Capabilities.from_dict(build.capabilities)
+
+
+def register_build(actor: Actor, host: Host, name: str, path: str, *, bundled: bool = False) -> Build:
+    """Register an existing binary by its path and start its probe; Refused when the path is no executable."""
+    name = re.sub(r"\s+", " ", name).strip()
+    if not name:
+        raise Refused(_("Give the build a name."), "name")
+    try:
+        check_executable(Path(path))
+    except (ProbeError, ValueError) as error:
+        raise Refused(error, "path") from error
+    try:
+        with transaction.atomic():
+            build = Build.objects.create(
+                host=host, name=name, path=path, bundled=bundled, created_by=actor.user
+            )
+            record(actor, "build.register", build, after={"name": name, "path": path})
+            create_job(actor, PROBE, host, "build", build.pk, {})
+            publish_on_commit("build", build.pk)
+    except IntegrityError as error:
+        raise Refused(_("There is already a build with this name."), "name") from error
+    return build
+
+
+def request_probe(actor: Actor, build: Build) -> None:
+    """Probe the build again; its profiles keep the old capabilities until the probe succeeds."""
+    with transaction.atomic():
+        if (
+            not Build.objects.filter(pk=build.pk)
+            .exclude(state=Build.State.PROBING)
+            .update(state=Build.State.PROBING, error="")
+        ):
+            raise Refused(_("This build is being probed already."))
+        record(actor, "build.probe", build)
+        create_job(actor, PROBE, build.host, "build", build.pk, {})
+        publish_on_commit("build", build.pk)
+
+
+def delete_build(actor: Actor, build: Build) -> None:
+    """Forget a build (the files stay); Refused while a profile uses it."""
+    try:
+        with transaction.atomic():
+            record(actor, "build.delete", build, before={"name": build.name, "path": build.path})
+            pk = build.pk
+            build.delete()
+            publish_on_commit("build", pk)
+    except ProtectedError as error:
+        names = ", ".join(build.profiles.values_list("name", flat=True))
+        raise Refused(
+            _("Profiles use this build: %(names)s. Change or delete them first.") % {"names": names}
+        ) from error
+
+
+def probe_now(build: Build) -> None:
+    """Probe the binary and store the result on the row; raise WorkFailed with the reason."""
+    path = Path(build.path)
+    row = Build.objects.filter(pk=build.pk)
+    try:
+        capabilities = probe_binary(path)
+        print_ = fingerprint(path)
+    except (ProbeError, OSError) as error:
+        row.update(state=Build.State.FAILED, error=str(error), probed_at=timezone.now())
+        publish_on_commit("build", build.pk)
+        raise WorkFailed(str(error)) from error
+    row.update(
+        state=Build.State.READY,
+        error="",
+        capabilities=capabilities.to_dict(),
+        version=capabilities.version or "",
+        commit=capabilities.commit or "",
+        fingerprint=print_,
+        probed_at=timezone.now(),
+    )
+    publish_on_commit("build", build.pk)
+
+
+class ProbeRunner(Runner):
+    """Runs the probe of one build."""
+
+    def run(self, job: Claimed) -> None:
+        """Probe the build named by the job, if it still exists."""
+        build = Build.objects.filter(pk=job.row.subject_id).first()
+        if build is not None:
+            job.step("probe")
+            probe_now(build)

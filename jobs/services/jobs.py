@@ -1,0 +1,206 @@
+"""Jobs: create, enqueue, claim, step, finish, cancel, reconcile. Only this module changes Job.state."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from celery import current_app
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from controlpanel.lib.streams import publish, publish_on_commit
+from jobs.models import Host, Job
+from jobs.registry import Canceled, Interrupted, WorkFailed, kind_of
+from jobs.runtime.procs import Proc, alive, this_process
+from jobs.services.audit import Actor
+
+logger = logging.getLogger(__name__)
+REQUEUE_AFTER = timedelta(seconds=10)
+shutting_down = threading.Event()  # set when this worker got SIGTERM
+
+State = Job.State
+
+
+def create_job(
+    actor: Actor, kind: str, host: Host, subject_kind: str, subject_id: object, params: dict[str, Any]
+) -> Job:
+    """Create a queued job and wake a worker once the transaction is committed."""
+    job = Job.objects.create(
+        kind=kind,
+        host=host,
+        subject_kind=subject_kind,
+        subject_id=str(subject_id),
+        params=params,
+        actor=actor.user,
+    )
+    transaction.on_commit(lambda: enqueue(job))
+    publish_on_commit("job", job.pk)
+    return job
+
+
+def enqueue(job: Job) -> bool:
+    """Send the wake-up; False when the broker is away (reconcile sends it again later)."""
+    kind = kind_of(job.kind)
+    if kind is None:
+        return False
+    try:
+        current_app.send_task(
+            "jobs.tasks.run_job", (job.pk,), queue=f"host.{job.host.slug}.{kind.queue}", retry=False
+        )
+    except Exception as error:  # kombu raises many kinds; the row stays queued whatever it was
+        logger.warning("job %s waits for the queue: %s", job.pk, error)
+        return False
+    Job.objects.filter(pk=job.pk, state=State.QUEUED).update(enqueued_at=timezone.now())
+    return True
+
+
+class Claimed:
+    """A job owned by this worker; the runner's view of it."""
+
+    def __init__(self, job: Job) -> None:
+        self.row = job
+        self.params: dict[str, Any] = job.params
+
+    @property
+    def cursor(self) -> str:
+        """The step at which the job stands ("" at its beginning)."""
+        return self.row.step
+
+    def remember(self, **values: Any) -> None:
+        """Store parameters (JSON) before acting on them, so that a recovery finds them."""
+        self.params.update(values)
+        Job.objects.filter(pk=self.row.pk).update(params=self.params)
+
+    def step(self, name: str) -> None:
+        """Move the cursor to the step `name`, after looking whether the job should go on at all."""
+        self.check()
+        now = time.time()
+        steps = self.row.steps
+        if self.row.step != name:
+            if steps and steps[-1]["ended_at"] is None:
+                steps[-1]["ended_at"] = now
+            steps.append({"name": name, "started_at": now, "ended_at": None})
+            self.row.step = name
+            Job.objects.filter(pk=self.row.pk).update(step=name, steps=steps)
+            publish("job", self.row.pk)
+
+    def check(self) -> None:
+        """Raise Interrupted when the worker shuts down, Canceled when a cancel was requested."""
+        if shutting_down.is_set():
+            raise Interrupted
+        if Job.objects.filter(pk=self.row.pk, state=State.CANCELING).exists():
+            raise Canceled
+
+    def wait(self, ready: Callable[[], bool], seconds: float, every: float = 0.1) -> bool:
+        """Poll `ready` until it is true (True) or the seconds are over (False), checking at each turn."""
+        deadline = time.monotonic() + seconds
+        while not ready():
+            if time.monotonic() > deadline:
+                return False
+            self.check()
+            time.sleep(every)
+        return True
+
+
+def claim(job_id: int) -> Claimed | None:
+    """Take a queued job, or one whose owner is dead; None when somebody else has it or it ended."""
+    job = Job.objects.select_related("host").filter(pk=job_id, state__in=Job.ACTIVE).first()
+    if job is None:
+        return None
+    me = this_process()
+    mine = {"owner_boot": me.boot, "owner_pid": me.pid, "owner_start": me.start}
+    if job.state == State.QUEUED:
+        won = Job.objects.filter(pk=job_id, state=State.QUEUED).update(
+            state=State.RUNNING, started_at=timezone.now(), **mine
+        )
+    else:
+        owner = _owner(job)
+        if owner is not None and alive(owner):
+            return None
+        won = Job.objects.filter(
+            pk=job_id,
+            state=job.state,
+            owner_pid=job.owner_pid,
+            owner_start=job.owner_start,
+            owner_boot=job.owner_boot,
+        ).update(**mine)
+    if not won:
+        return None
+    job.refresh_from_db()
+    publish("job", job.pk)
+    return Claimed(job)
+
+
+def execute(job_id: int) -> None:
+    """Run a job to its end in this worker; any exception ends it as errored, never the worker."""
+    claimed = claim(job_id)
+    if claimed is None:
+        return
+    kind = kind_of(claimed.row.kind)
+    try:
+        if kind is None:
+            raise WorkFailed(f"no runner for jobs of kind {claimed.row.kind}")
+        claimed.check()
+        kind.runner.run(claimed)
+    except Interrupted:
+        logger.info("job %s is left for the next worker", job_id)
+    except Canceled:
+        if kind is not None:
+            kind.runner.cancel(claimed)
+        finish(claimed.row, State.CANCELED)
+    except WorkFailed as error:
+        finish(claimed.row, State.FAILED, str(error))
+    except Exception as error:
+        logger.exception("job %s", job_id)
+        finish(claimed.row, State.ERRORED, f"{type(error).__name__}: {error}")
+    else:
+        finish(claimed.row, State.SUCCEEDED)
+
+
+def finish(job: Job, state: str, error: str = "") -> bool:
+    """End an active job; False when it had ended already."""
+    steps = Job.objects.filter(pk=job.pk).values_list("steps", flat=True).first() or []
+    if steps and steps[-1]["ended_at"] is None:
+        steps[-1]["ended_at"] = time.time()
+    won = Job.objects.filter(pk=job.pk, state__in=Job.ACTIVE).update(
+        state=state, error=error, ended_at=timezone.now(), steps=steps
+    )
+    publish("job", job.pk)
+    return bool(won)
+
+
+def request_cancel(job: Job) -> None:
+    """Ask a job to end: a queued one at once, a running one at its next check."""
+    if Job.objects.filter(pk=job.pk, state=State.QUEUED).update(
+        state=State.CANCELED, ended_at=timezone.now()
+    ):
+        publish_on_commit("job", job.pk)
+        return
+    Job.objects.filter(pk=job.pk, state=State.RUNNING).update(state=State.CANCELING)
+    publish_on_commit("job", job.pk)
+
+
+def reconcile(host: Host) -> int:
+    """Wake workers for jobs that nobody works on; returns how many were enqueued."""
+    stale = timezone.now() - REQUEUE_AFTER
+    queued = Q(state=State.QUEUED, created_at__lt=stale) & (
+        Q(enqueued_at__isnull=True) | Q(enqueued_at__lt=stale)
+    )
+    count = 0
+    for job in Job.objects.select_related("host").filter(queued, host=host):
+        count += enqueue(job)
+    for job in Job.objects.select_related("host").filter(state__in=Job.OWNED, host=host):
+        owner = _owner(job)
+        if owner is None or not alive(owner):
+            count += enqueue(job)
+    return count
+
+
+def _owner(job: Job) -> Proc | None:
+    if job.owner_pid is None or job.owner_start is None:
+        return None
+    return Proc(job.owner_pid, job.owner_start, job.owner_boot)

@@ -1,0 +1,107 @@
+"""Runs: create the row, spawn under a shim, notice the end. Only this module changes Run.state."""
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from django.utils import timezone
+
+from controlpanel.lib.streams import publish
+from jobs.adapters import runs as folders
+from jobs.adapters.runs import RunSpec, RunStatus, StartedBefore
+from jobs.models import Host, Run
+
+logger = logging.getLogger(__name__)
+TAIL = 64 * 1024  # bytes of the log kept on the row
+
+OnEnd = Callable[[Run], None]
+_on_end: dict[str, OnEnd] = {}
+
+
+def register_run_kind(kind: str, on_end: OnEnd) -> None:
+    """Name the function that is called (on the run's host) once a run of this kind has ended."""
+    _on_end[kind] = on_end
+
+
+def create_run(host: Host, kind: str, subject_kind: str, subject_id: object) -> Run:
+    """Create the row of a run; the process comes with spawn()."""
+    return Run.objects.create(host=host, kind=kind, subject_kind=subject_kind, subject_id=str(subject_id))
+
+
+def spawn(run: Run, spec: RunSpec) -> None:
+    """Start the run's process under its shim unless it was started already; raise SpawnError with words."""
+    if folders.inspect(run.pk).status == "missing":
+        Run.objects.filter(pk=run.pk).update(argv=spec.argv)
+        # A worker killed right here has started it already: then the folder tells how it stands.
+        with suppress(StartedBefore):
+            folders.spawn(run.pk, spec)
+    observe(run)
+
+
+def observe(run: Run) -> RunStatus:
+    """Read the run's folder and bring the row up to it; calls the kind's on_end at the end."""
+    status = folders.inspect(run.pk)
+    if status.status in {"running", "orphaned"}:
+        note = (
+            "" if status.status == "running" else "its shim was killed; the panel watches the process itself"
+        )
+        changed = Run.objects.filter(pk=run.pk, state=Run.State.CREATED).update(
+            state=Run.State.RUNNING, started_at=timezone.now(), pid=status.child.pid if status.child else None
+        )
+        changed += Run.objects.filter(pk=run.pk, state=Run.State.RUNNING).exclude(note=note).update(note=note)
+        if changed:
+            publish("run", run.pk)
+    elif status.status in {"exited", "lost"} or run.state == Run.State.RUNNING:
+        _end(run, status)
+    return status
+
+
+def abandon(run: Run, note: str) -> None:
+    """End a run whose process was never spawned."""
+    if Run.objects.filter(pk=run.pk, state=Run.State.CREATED).update(
+        state=Run.State.LOST, note=note, ended_at=timezone.now()
+    ):
+        publish("run", run.pk)
+
+
+def active_runs(host_slug: str) -> list[Run]:
+    """Return the runs of a host that have not ended, oldest first."""
+    return list(
+        Run.objects.select_related("host")
+        .filter(host__slug=host_slug, state__in=Run.ACTIVE)
+        .order_by("created_at")
+    )
+
+
+def _end(run: Run, status: RunStatus) -> None:
+    note = status.error
+    if status.status in {"lost", "missing"}:
+        note = note or "the process and its shim are gone; the exit code is not known"
+    elif status.exit_code is None and not note:
+        note = "exit code unknown: its shim was killed before the process ended"
+    won = Run.objects.filter(pk=run.pk, state__in=Run.ACTIVE).update(
+        state=Run.State.EXITED if status.status == "exited" else Run.State.LOST,
+        exit_code=status.exit_code,
+        stop_requested=status.stop_requested,
+        note=note,
+        log_tail=_tail(run.pk),
+        ended_at=timezone.now(),
+    )
+    if not won:
+        return
+    run.refresh_from_db()
+    publish("run", run.pk)
+    hook = _on_end.get(run.kind)
+    if hook is not None:
+        hook(run)
+
+
+def _tail(run_id: str) -> str:
+    try:
+        with folders.log_path(run_id).open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - TAIL))
+            data = file.read(TAIL)
+    except OSError:
+        return ""
+    return data.decode("utf-8", "replace").replace("\0", "")

@@ -1,0 +1,56 @@
+"""The agent's duties of the jobs app: heartbeat, reconcile, and watching runs."""
+
+from collections.abc import Callable
+from functools import wraps
+
+from django.db import close_old_connections
+from django.utils import timezone
+
+from jobs.models import Host
+from jobs.services import jobs, runs
+from jobs.services.hosts import local_host
+
+
+def with_database(function: Callable[[], None]) -> Callable[[], None]:
+    """Close stale database connections around a duty that runs in a thread of its own."""
+
+    @wraps(function)
+    def call() -> None:
+        close_old_connections()
+        try:
+            function()
+        finally:
+            close_old_connections()
+
+    return call
+
+
+@with_database
+def beat() -> None:
+    """Note that this host's agent is alive."""
+    Host.objects.filter(pk=local_host().pk).update(agent_seen_at=timezone.now())
+
+
+@with_database
+def reconcile_jobs() -> None:
+    """Wake workers for jobs that nobody works on."""
+    jobs.reconcile(local_host())
+
+
+_running: set[str] = set()
+
+
+@with_database
+def watch_runs() -> None:
+    """Bring the rows of this host's active runs up to their folders."""
+    global _running
+    # A created run belongs to the job that is about to spawn it.
+    found = [run for run in runs.active_runs(local_host().slug) if run.state == run.State.RUNNING]
+    _running = {run.pk for run in found}
+    for run in found:
+        runs.observe(run)
+
+
+def running_ids() -> set[str]:
+    """Return the runs whose logs are to be shipped, as the last watch saw them (no database call)."""
+    return _running

@@ -1,0 +1,28 @@
+"""Facts that a ready server tells of itself, read from /props and /slots (bounded, untrusted JSON)."""
+
+from typing import Any
+
+
+def read_facts(props: Any, slots: Any) -> dict[str, Any]:
+    """Return {"mtp", "vision", "n_ctx", "slots", "build"}; a fact that the server does not tell is None.
+
+    n_ctx is the context of one slot in tokens. /slots tells whether speculation is active.
+    """
+    props = props if isinstance(props, dict) else {}
+    first = slots[0] if isinstance(slots, list) and slots and isinstance(slots[0], dict) else {}
+    modalities = props.get("modalities")
+    defaults = props.get("default_generation_settings")
+    n_ctx = first.get("n_ctx", defaults.get("n_ctx") if isinstance(defaults, dict) else None)
+    total = props.get("total_slots")
+    facts = {
+        "mtp": _yes_no(first.get("speculative")),
+        "vision": _yes_no(modalities.get("vision")) if isinstance(modalities, dict) else None,
+        "n_ctx": n_ctx if isinstance(n_ctx, int) else None,
+        "slots": total if isinstance(total, int) else None,
+        "build": str(props["build_info"])[:100] if "build_info" in props else None,
+    }
+    return facts if any(value is not None for value in facts.values()) else {}
+
+
+def _yes_no(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None

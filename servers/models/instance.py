@@ -1,0 +1,46 @@
+"""Server instances: what should run and what does."""
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from jobs.models import Run
+from servers.models.profile import ServerProfile
+
+
+class Instance(models.Model):
+    """The one server of a profile: its desired and its observed state, and facts read back from it."""
+
+    class Desired(models.TextChoices):
+        RUNNING = "running", _("running")
+        STOPPED = "stopped", _("stopped")
+
+    class Observed(models.TextChoices):
+        STOPPED = "stopped", _("stopped")
+        STARTING = "starting", _("starting")
+        LOADING = "loading", _("loading")
+        READY = "ready", _("ready")
+        STOPPING = "stopping", _("stopping")
+        UNRESPONSIVE = "unresponsive", _("unresponsive")
+        EXITED = "exited", _("exited")
+        FAILED = "failed", _("failed")
+
+    RESTING = (Observed.STOPPED, Observed.EXITED, Observed.FAILED)
+    ALIVE = (Observed.STARTING, Observed.LOADING, Observed.READY, Observed.UNRESPONSIVE)
+    POLLED = ALIVE
+
+    profile = models.OneToOneField(ServerProfile, on_delete=models.CASCADE, related_name="instance")
+    desired = models.CharField(max_length=10, choices=Desired.choices, default=Desired.STOPPED)
+    observed = models.CharField(max_length=12, choices=Observed.choices, default=Observed.STOPPED)
+    run = models.ForeignKey(Run, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    port = models.PositiveIntegerField(null=True, blank=True)
+    revision = models.PositiveIntegerField(default=0)
+    facts = models.JSONField(default=dict)  # {"mtp": bool, "vision": bool, "n_ctx": tokens, ...}
+    steps = models.JSONField(default=list)  # [{"key", "at"}], seconds since 1970
+    error = models.TextField(blank=True)
+    changed_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("profile__name",)
+
+    def __str__(self) -> str:
+        return f"{self.profile.name}: {self.observed}"

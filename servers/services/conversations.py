@@ -1,0 +1,153 @@
+"""Conversations and turns as their user sees them: ask, stop, continue, regenerate.
+
+Together with `turns` the only module that changes Turn.state. Turns are talk, not a change of the panel, so
+they leave no audit rows.
+"""
+
+from datetime import timedelta
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+from django.db.models import Max, QuerySet
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from controlpanel.lib.errors import Refused
+from servers.models import Conversation, Instance, ServerProfile, Turn
+
+MAX_PROMPT = 400_000  # characters
+STALE_AFTER = timedelta(seconds=10)  # a claimant writes its heartbeat each second
+LISTED = 50
+State = Turn.State
+
+
+def conversations_of(user: User) -> QuerySet[Conversation]:
+    """Return the user's conversations, the latest first."""
+    return Conversation.objects.filter(user=user).select_related("profile__instance")
+
+
+def turns_of(user: User) -> QuerySet[Turn]:
+    """Return the turns of all of the user's conversations."""
+    return Turn.objects.filter(conversation__user=user).select_related("conversation__profile__instance")
+
+
+def why_not_ready(profile: ServerProfile | None) -> str:
+    """Return why the profile's server cannot be asked now, "" when it can."""
+    if profile is None:
+        return _("The server profile of this conversation was deleted. Start a new conversation.")
+    instance = getattr(profile, "instance", None)
+    if instance is None:
+        return _("never started")
+    if instance.observed == Instance.Observed.READY:
+        return ""
+    return str(instance.get_observed_display())
+
+
+def ask_in_new_conversation(user: User, profile: ServerProfile | None, prompt: str) -> Turn:
+    """Start a conversation with its first, pending turn; Refused without a profile."""
+    prompt = checked_prompt(prompt)
+    if profile is None:
+        raise Refused(_("Choose a server first."), field="profile", code="no_server")
+    with transaction.atomic():
+        title = " ".join(prompt.split())[:80]
+        conversation = Conversation.objects.create(user=user, profile=profile, title=title)
+        return Turn.objects.create(conversation=conversation, position=1, prompt=prompt)
+
+
+def ask_in_conversation(conversation: Conversation, prompt: str) -> Turn:
+    """Add a pending turn; Refused while the conversation's last one is unfinished."""
+    prompt = checked_prompt(prompt)
+    if conversation.profile is None:
+        raise Refused(why_not_ready(None), code="no_server")
+    end_stale_turns(conversation)
+    try:
+        with transaction.atomic():
+            last = conversation.turns.aggregate(last=Max("position"))["last"] or 0
+            turn = Turn.objects.create(conversation=conversation, position=last + 1, prompt=prompt)
+            conversation.save(update_fields=["updated_at"])
+    except IntegrityError as error:
+        raise _busy() from error
+    return turn
+
+
+def checked_prompt(prompt: str) -> str:
+    """Return the prompt with plain line ends; Refused when it is empty or too long."""
+    prompt = prompt.replace("\r\n", "\n").replace("\0", "")
+    if not prompt.strip():
+        raise Refused(_("Write a question first."), field="prompt", code="empty_prompt")
+    if len(prompt) > MAX_PROMPT:
+        raise Refused(
+            _("The question has %(length)s characters; at most %(limit)s are accepted. Shorten it.")
+            % {"length": len(prompt), "limit": MAX_PROMPT},
+            field="prompt",
+            code="prompt_too_long",
+        )
+    return prompt
+
+
+def request_stop(turn: Turn) -> None:
+    """End a waiting turn at once; ask the claimant of a streaming one to stop (it looks twice a second)."""
+    end_stale_turns(turn.conversation)
+    now = timezone.now()
+    Turn.objects.filter(pk=turn.pk, state=State.PENDING).update(state=State.STOPPED, updated_at=now)
+    # Without touching updated_at, which is the claimant's heartbeat.
+    Turn.objects.filter(pk=turn.pk, state=State.STREAMING).update(stop_requested=True)
+
+
+def continue_turn(turn: Turn) -> None:
+    """Make a turn pending again; what is kept of its answer is what the server goes on from."""
+    if not can_continue(turn):
+        raise Refused(_("There is no unfinished answer to continue."), code="nothing_to_continue")
+    _ask_again(turn)
+
+
+def regenerate_turn(turn: Turn) -> None:
+    """Make a turn pending again with an empty answer."""
+    _ask_again(turn, answer="", reasoning="")
+
+
+def can_continue(turn: Turn) -> bool:
+    """True for an answer that was cut short: stopped, failed, or at the limit of tokens."""
+    cut = turn.state in (State.STOPPED, State.FAILED) or turn.timings.get("finish_reason") == "length"
+    return turn.has_ended and cut and bool(turn.answer)
+
+
+def end_stale_turns(conversation: Conversation) -> int:
+    """Stop turns whose claimant died with its process; returns how many there were."""
+    stale = timezone.now() - STALE_AFTER
+    # 0 or 1 in practice; an UPDATE of no row at all is skipped, because it would wait for the write lock.
+    turns = conversation.turns.filter(state=State.STREAMING, updated_at__lt=stale)
+    if not turns.exists():
+        return 0
+    return turns.update(
+        state=State.STOPPED,
+        error=_("The answer was interrupted: the panel's web process ended."),
+        stop_requested=False,
+        updated_at=timezone.now(),
+    )
+
+
+def _ask_again(turn: Turn, **fields: object) -> None:
+    if turn.conversation.profile is None:
+        raise Refused(why_not_ready(None), code="no_server")
+    if turn.conversation.turns.filter(position__gt=turn.position).exists():
+        raise Refused(_("Only the last answer of a conversation can be made anew."), code="not_last")
+    try:
+        won = Turn.objects.filter(pk=turn.pk, state__in=Turn.ENDED, attempt=turn.attempt).update(
+            state=State.PENDING,
+            error="",
+            timings={},
+            stop_requested=False,
+            updated_at=timezone.now(),
+            **fields,
+        )
+    except IntegrityError as error:
+        raise _busy() from error
+    if not won:
+        raise _busy()
+
+
+def _busy() -> Refused:
+    return Refused(
+        _("The last question is still being answered. Wait for its end or stop it."), code="turn_unfinished"
+    )

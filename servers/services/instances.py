@@ -1,0 +1,179 @@
+"""Instances: start, stop, restart, observe. Only this module changes Instance.desired and .observed."""
+
+import hashlib
+import hmac
+import time
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from controlpanel.lib.errors import Refused
+from controlpanel.lib.streams import publish, publish_on_commit
+from controlpanel.llamacpp.serverlog import last_errors
+from jobs.adapters.hostlink import Endpoint
+from jobs.models import Job, Run
+from jobs.services.audit import Actor, record
+from jobs.services.jobs import create_job, request_cancel
+from servers.models import Instance, ServerProfile
+
+LAUNCH = "server.launch"
+STOP = "server.stop"
+PORT_TRIES = 5
+Observed = Instance.Observed
+Desired = Instance.Desired
+
+
+def request_start(actor: Actor, profile: ServerProfile) -> None:
+    """Ask for the profile's server to run; Refused when it does already or while it stops."""
+    with transaction.atomic():
+        won = Instance.objects.filter(profile=profile, observed__in=Instance.RESTING).update(
+            desired=Desired.RUNNING,
+            observed=Observed.STARTING,
+            error="",
+            facts={},
+            port=None,
+            run=None,
+            steps=[{"key": "queued", "at": time.time()}],
+            revision=profile.revision,
+        )
+        instance = Instance.objects.get(profile=profile)
+        if not won:
+            raise Refused(_("The server is %(state)s already.") % {"state": instance.get_observed_display()})
+        record(actor, "server.start", profile, after={"revision": profile.revision})
+        create_job(actor, LAUNCH, profile.build.host, "instance", instance.pk, {})
+        publish_on_commit("instance", instance.pk)
+
+
+def request_stop(actor: Actor, profile: ServerProfile) -> Job:
+    """Ask for the profile's server to end and return the job; Refused when it is not running."""
+    with transaction.atomic():
+        instance = _stopping(profile)
+        record(actor, "server.stop", profile)
+        return create_job(actor, STOP, profile.build.host, "instance", instance.pk, {"then_start": False})
+
+
+def request_restart(actor: Actor, profile: ServerProfile) -> None:
+    """Stop the server and start it again with the profile as it is now."""
+    with transaction.atomic():
+        instance = _stopping(profile)
+        record(actor, "server.restart", profile)
+        create_job(actor, STOP, profile.build.host, "instance", instance.pk, {"then_start": True})
+
+
+def _stopping(profile: ServerProfile) -> Instance:
+    won = Instance.objects.filter(profile=profile, observed__in=Instance.ALIVE).update(
+        desired=Desired.STOPPED, observed=Observed.STOPPING
+    )
+    instance = Instance.objects.get(profile=profile)
+    if not won:
+        raise Refused(
+            _("The server is not running: it is %(state)s.") % {"state": instance.get_observed_display()}
+        )
+    launches = Job.objects.filter(
+        kind=LAUNCH, subject_kind="instance", subject_id=str(instance.pk), state__in=Job.ACTIVE
+    )
+    for job in launches:
+        request_cancel(job)
+    publish_on_commit("instance", instance.pk)
+    return instance
+
+
+def move(instance: Instance, *allowed: str, to: str, **fields: Any) -> bool:
+    """Change the observed state by a guarded UPDATE; False when somebody else was faster."""
+    won = Instance.objects.filter(pk=instance.pk, observed__in=allowed, run=instance.run).update(
+        observed=to, **fields
+    )
+    if won:
+        instance.observed = to
+        for key, value in fields.items():
+            setattr(instance, key, value)
+        publish("instance", instance.pk)
+    return bool(won)
+
+
+def attach_run(instance: Instance, run: Run, port: int) -> bool:
+    """Give the starting instance its run and port, before anything is spawned."""
+    won = Instance.objects.filter(pk=instance.pk, observed=Observed.STARTING, run=instance.run).update(
+        run=run, port=port
+    )
+    if won:
+        instance.run, instance.port = run, port
+    return bool(won)
+
+
+def note_step(instance: Instance, key: str) -> None:
+    """Add a step to the rail of the current start, once."""
+    if any(step["key"] == key for step in instance.steps):
+        return
+    instance.steps = [*instance.steps, {"key": key, "at": time.time()}]
+    Instance.objects.filter(pk=instance.pk, run=instance.run).update(steps=instance.steps)
+    publish("instance", instance.pk)
+
+
+def note_facts(instance: Instance, facts: dict[str, Any]) -> None:
+    """Store what the server said of itself."""
+    if facts != instance.facts:
+        instance.facts = facts
+        Instance.objects.filter(pk=instance.pk, run=instance.run).update(facts=facts)
+        publish("instance", instance.pk)
+
+
+def server_key(run_id: str) -> str:
+    """Return the API key of a run: made from the panel's secret, so that no row has to keep it."""
+    return hmac.new(settings.SECRET_KEY.encode(), f"server:{run_id}".encode(), hashlib.sha256).hexdigest()
+
+
+def endpoint_of(instance: Instance) -> Endpoint | None:
+    """Return where the instance's server listens, or None while it has no run."""
+    if instance.run is None or instance.port is None:
+        return None
+    return Endpoint(instance.run.host.slug, instance.run.pk, instance.port, server_key(instance.run.pk))
+
+
+NOT_READY = {
+    Observed.STOPPED: gettext_noop("The server %(name)s is stopped. Start it first."),
+    Observed.STARTING: gettext_noop("The server %(name)s is starting. Wait until it is ready."),
+    Observed.LOADING: gettext_noop("The server %(name)s is loading its model. Wait until it is ready."),
+    Observed.STOPPING: gettext_noop("The server %(name)s is stopping."),
+    Observed.UNRESPONSIVE: gettext_noop("The server %(name)s does not answer. Look at its log."),
+    Observed.EXITED: gettext_noop("The server %(name)s has ended. Start it again."),
+    Observed.FAILED: gettext_noop("The server %(name)s failed. Look at its log."),
+}
+
+
+def ensure_ready(profile: ServerProfile) -> Endpoint:
+    """Return the endpoint of the profile's ready server; the only way to reach one. Refused says why not."""
+    instance = Instance.objects.select_related("run__host", "profile").get(profile=profile)
+    endpoint = endpoint_of(instance)
+    if instance.observed != Observed.READY or endpoint is None:
+        text = NOT_READY.get(Observed(instance.observed), NOT_READY[Observed.STARTING])
+        raise Refused(_(text) % {"name": profile.name})
+    return endpoint
+
+
+def retry_on_next_port(instance: Instance, run: Run) -> bool:
+    """Launch again on another port when the panel chose the port and somebody took it meanwhile."""
+    if instance.profile.port or "couldn't bind HTTP server socket" not in run.log_tail:
+        return False
+    taken = [*instance.facts.get("taken_ports", []), instance.port]
+    if len(taken) > PORT_TRIES:
+        return False
+    with transaction.atomic():
+        if not move(instance, *Instance.ALIVE, to=Observed.STARTING, run=None, facts={"taken_ports": taken}):
+            return False
+        create_job(Actor.agent(), LAUNCH, run.host, "instance", instance.pk, {"taken": taken})
+    return True
+
+
+def why_it_ended(run: Run) -> str:
+    """Say in words how a server's process ended, with the most telling lines of its log."""
+    if run.exit_code is None:
+        first = _("The server ended; its exit code is not known (%(note)s).") % {"note": run.note}
+    elif run.exit_code < 0:
+        first = _("The server was ended by signal %(number)d.") % {"number": -run.exit_code}
+    else:
+        first = _("The server ended with exit code %(code)d.") % {"code": run.exit_code}
+    return "\n".join([first, *last_errors(run.log_tail, 3)])

@@ -1,0 +1,177 @@
+"""The runners of server jobs: launch (preflight, spawn) and stop."""
+
+import os
+import time
+from pathlib import Path
+
+from django.conf import settings
+
+from controlpanel.lib.words import translate
+from controlpanel.llamacpp.problems import errors
+from jobs.adapters import runs as folders
+from jobs.adapters.ports import can_bind, port_owner
+from jobs.adapters.probe import ProbeError, check_executable
+from jobs.adapters.runs import RunSpec, SpawnError
+from jobs.models import Job, Run
+from jobs.registry import Runner, WorkFailed
+from jobs.services import runs
+from jobs.services.audit import Actor
+from jobs.services.jobs import Claimed
+from servers.models import Instance
+from servers.services import instances
+from servers.services.instances import LAUNCH, Observed
+from servers.services.profiles import render_profile
+
+RUN_KIND = "server"
+GRACE = 10.0  # seconds between SIGTERM and SIGKILL
+
+
+class LaunchRunner(Runner):
+    """Preflight, then spawn; from there the agent's polls move the instance on to ready."""
+
+    def run(self, job: Claimed) -> None:
+        """Start the instance's server, or go on where a killed worker left off."""
+        instance = _instance(job)
+        if instance is None or instance.observed != Observed.STARTING:
+            return
+        try:
+            self._launch(job, instance)
+        except WorkFailed as error:
+            instances.move(instance, Observed.STARTING, to=Observed.FAILED, error=str(error))
+            raise
+
+    def _launch(self, job: Claimed, instance: Instance) -> None:
+        job.step("preflight")
+        instances.note_step(instance, "preflight")
+        profile = instance.profile
+        _check_files(instance)
+        run = instance.run
+        if run is None:
+            run = runs.create_run(profile.build.host, RUN_KIND, "instance", instance.pk)
+            port = profile.port or _free_port(set(job.params.get("taken", [])))
+            if profile.port:
+                _check_port(profile.port)
+            if not instances.attach_run(instance, run, port):
+                runs.abandon(run, "the instance was no longer starting")
+                return
+        job.step("spawn")
+        instances.note_step(instance, "spawn")
+        rendered = render_profile(profile, instance.port, str(folders.run_dir(run.pk) / "config"))
+        wrong = errors(rendered.problems)
+        if wrong:
+            runs.abandon(run, "not spawned")
+            raise WorkFailed(translate(wrong[0].message))
+        spec = RunSpec(
+            argv=[profile.build.path, *rendered.argv],
+            cwd=str(Path.home()),
+            env=rendered.env,
+            secret_env={"LLAMA_API_KEY": instances.server_key(run.pk)},
+            grace=GRACE,
+        )
+        try:
+            runs.spawn(run, spec)
+        except SpawnError as error:
+            runs.abandon(run, str(error))
+            raise WorkFailed(str(error)) from error
+
+    def cancel(self, job: Claimed) -> None:
+        """Nothing to end here: the stop that canceled the launch ends the run."""
+
+
+class StopRunner(Runner):
+    """Ends the instance's run, whatever the state of its shim; restarts it when the job says so."""
+
+    def run(self, job: Claimed) -> None:
+        """Stop, wait for the end, and settle the instance."""
+        instance = _instance(job)
+        if instance is None:
+            return
+        if instance.observed == Observed.STOPPING:
+            job.step("stop")
+            job.wait(lambda: not _launching(instance), 60)
+            instance.refresh_from_db()
+            if instance.run is not None:
+                self._end_run(job, instance.run)
+            instances.move(instance, Observed.STOPPING, to=Observed.STOPPED, error="")
+        instance.refresh_from_db()
+        if job.params.get("then_start") and instance.observed in Instance.RESTING:
+            job.step("start")
+            instances.request_start(Actor(job.row.actor, "agent"), instance.profile)
+
+    def _end_run(self, job: Claimed, run: Run) -> None:
+        status = runs.observe(run)
+        if status.status == "missing":
+            runs.abandon(run, "stopped before it was spawned")
+            return
+        if not job.params.get("asked"):
+            folders.request_stop(run.pk)
+            job.remember(asked=True)
+
+        def ended() -> bool:
+            return runs.observe(run).status not in {"running", "orphaned"}
+
+        if not job.wait(ended, GRACE + 5):
+            folders.kill(run.pk)
+            if not job.wait(ended, 10):
+                raise WorkFailed("the server's process does not end, not even after SIGKILL")
+
+
+def server_ended(run: Run) -> None:
+    """Called once when a server's process has ended: settle the instance that ran it."""
+    instance = Instance.objects.select_related("profile__build__host", "run").filter(run=run).first()
+    if instance is None:
+        return
+    if run.stop_requested or instance.desired == Instance.Desired.STOPPED:
+        instances.move(instance, *Instance.ALIVE, Observed.STOPPING, to=Observed.STOPPED)
+        return
+    if instances.retry_on_next_port(instance, run):
+        return
+    instances.move(instance, *Instance.ALIVE, to=Observed.FAILED, error=instances.why_it_ended(run))
+
+
+def _instance(job: Claimed) -> Instance | None:
+    rows = Instance.objects.select_related(
+        "profile__build__host", "profile__model", "profile__mmproj", "run__host"
+    )
+    return rows.filter(pk=job.row.subject_id).first()
+
+
+def _launching(instance: Instance) -> bool:
+    return Job.objects.filter(
+        kind=LAUNCH, subject_kind="instance", subject_id=str(instance.pk), state__in=Job.ACTIVE
+    ).exists()
+
+
+def _check_files(instance: Instance) -> None:
+    profile = instance.profile
+    try:
+        check_executable(Path(profile.build.path))
+    except ProbeError as error:
+        raise WorkFailed(f"The build cannot be started: {error}") from error
+    for artifact in filter(None, (profile.model, profile.mmproj)):
+        path = Path(artifact.path)
+        if not path.is_file() or not os.access(path, os.R_OK):
+            raise WorkFailed(f"The model file {path} is missing or cannot be read. Was it moved or deleted?")
+
+
+def _free_port(taken: set[int]) -> int:
+    used = set(
+        Instance.objects.exclude(observed__in=Instance.RESTING)
+        .filter(port__isnull=False)
+        .values_list("port", flat=True)
+    )
+    for port in settings.PANEL_SERVER_PORTS:
+        if port not in used | taken and can_bind(port):
+            return int(port)
+    ports = settings.PANEL_SERVER_PORTS
+    raise WorkFailed(f"No free port between {ports[0]} and {ports[-1]} (PANEL_SERVER_PORTS).")
+
+
+def _check_port(port: int) -> None:
+    deadline = time.monotonic() + 3
+    while not can_bind(port):
+        if time.monotonic() > deadline:
+            raise WorkFailed(
+                f"Port {port} is used by {port_owner(port)}. Choose another port or leave it empty."
+            )
+        time.sleep(0.2)

@@ -1,0 +1,140 @@
+"""The agent's duty of the servers app: ask each running server how it is, and read facts back."""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import close_old_connections
+
+from controlpanel.llamacpp.serverlog import milestone
+from jobs.adapters import runs as folders
+from jobs.adapters.hostlink import ServerAddress, link, server_client
+from servers.domain.facts import read_facts
+from servers.models import Instance
+from servers.services import instances
+from servers.services.instances import Observed
+
+logger = logging.getLogger(__name__)
+TIMEOUT = 3.0  # seconds for one answer
+FAILURES = 5  # failed polls in a row after which a ready server counts as unresponsive
+LOG_STEP = 1024 * 1024  # bytes of a starting server's log looked through per poll
+FACTS_EVERY = 5  # polls
+
+
+@dataclass
+class Watch:
+    """What the agent remembers of one run between polls; all of it can be read again after a restart."""
+
+    failures: int = 0
+    polls: int = 0
+    log_offset: int = 0
+    log_rest: bytes = field(default=b"")
+
+
+_watches: dict[str, Watch] = {}
+
+
+async def poll_instances() -> None:
+    """Poll all servers of this host at once, each bounded by its own time-out."""
+    rows = await _database(_polled)
+    known = {row.run.pk for row in rows if row.run}
+    for gone in _watches.keys() - known:
+        del _watches[gone]
+    results = await asyncio.gather(*(_poll(row) for row in rows), return_exceptions=True)
+    for row, result in zip(rows, results, strict=True):
+        if isinstance(result, Exception):
+            logger.warning("poll of %s: %r", row.profile.name, result)
+
+
+def _polled() -> list[Instance]:
+    rows = Instance.objects.select_related("run__host", "profile").filter(
+        observed__in=Instance.POLLED, run__state="running", run__host__slug=settings.PANEL_HOST
+    )
+    return list(rows)
+
+
+async def _poll(instance: Instance) -> None:
+    assert instance.run is not None
+    watch = _watches.setdefault(instance.run.pk, Watch())
+    watch.polls += 1
+    if instance.observed in {Observed.STARTING, Observed.LOADING}:
+        for key in await asyncio.to_thread(_new_milestones, instance.run.pk, watch):
+            await _database(instances.note_step, instance, key)
+    endpoint = instances.endpoint_of(instance)
+    if endpoint is None:
+        return
+    server = link(endpoint.host).open_server(endpoint)
+    try:
+        code = (await _get(server, "/health")).status_code
+    except httpx.HTTPError:
+        watch.failures += 1
+        # Before its socket is bound a starting server refuses connections; that is no failure.
+        if watch.failures >= FAILURES and instance.observed == Observed.READY:
+            await _database(instances.move, instance, Observed.READY, to=Observed.UNRESPONSIVE)
+        return
+    watch.failures = 0
+    if code == 200:
+        await _note_ready(instance, server, watch)
+    elif code == 503:
+        await _database(instances.move, instance, Observed.STARTING, to=Observed.LOADING)
+
+
+async def _note_ready(instance: Instance, server: ServerAddress, watch: Watch) -> None:
+    if instance.observed != Observed.READY or watch.polls % FACTS_EVERY == 0:
+        facts = await _facts(server)
+        if facts:
+            await _database(instances.note_facts, instance, facts)
+    if instance.observed != Observed.READY:
+        await _database(instances.note_step, instance, "ready")
+        await _database(
+            instances.move,
+            instance,
+            Observed.STARTING,
+            Observed.LOADING,
+            Observed.UNRESPONSIVE,
+            to=Observed.READY,
+        )
+
+
+async def _facts(server: ServerAddress) -> dict[str, Any]:
+    answers: dict[str, Any] = {}
+    for path in ("/props", "/slots"):
+        try:
+            answer = await _get(server, path)
+            answers[path] = answer.json() if answer.status_code == 200 else None
+        except (httpx.HTTPError, ValueError):
+            answers[path] = None
+    return read_facts(answers["/props"], answers["/slots"])
+
+
+async def _get(server: ServerAddress, path: str) -> httpx.Response:
+    return await server_client().get(server.base_url + path, headers=server.headers, timeout=TIMEOUT)
+
+
+def _new_milestones(run_id: str, watch: Watch) -> list[str]:
+    try:
+        with folders.log_path(run_id).open("rb") as file:
+            file.seek(watch.log_offset)
+            data = file.read(LOG_STEP)
+    except OSError:
+        return []
+    watch.log_offset += len(data)
+    *lines, watch.log_rest = (watch.log_rest + data).split(b"\n")
+    watch.log_rest = watch.log_rest[-65536:]
+    found = (milestone(line.decode("utf-8", "replace")) for line in lines)
+    return [key for key in found if key and key != "listening"]
+
+
+async def _database(function: Any, *args: Any, **kwargs: Any) -> Any:
+    def call() -> Any:
+        close_old_connections()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            close_old_connections()
+
+    return await sync_to_async(call, thread_sensitive=False)()

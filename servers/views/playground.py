@@ -1,0 +1,160 @@
+"""The playground: conversations with servers that are ready."""
+
+from dataclasses import dataclass
+
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST
+from django_htmx.http import HttpResponseClientRedirect
+from django_htmx.middleware import HtmxDetails
+
+from controlpanel.lib.access import role_required
+from controlpanel.lib.errors import Refused
+from servers.models import Conversation, ServerProfile, Turn
+from servers.services import conversations as service
+from servers.views.turn_card import card, render_card
+
+
+class SignedIn(HttpRequest):
+    """A request as the views below get it, after middleware and the role check."""
+
+    user: User
+    htmx: HtmxDetails
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One server of the picker; `reason` says why it cannot be chosen, "" when it can."""
+
+    profile: ServerProfile
+    reason: str
+    selected: bool
+
+
+@require_GET
+@role_required("viewer")
+def playground(request: SignedIn) -> HttpResponse:
+    """Show an empty conversation; `?profile=<slug>` chooses the server."""
+    wanted = request.GET.get("profile", "")
+    profiles = ServerProfile.objects.select_related("instance")
+    rated = sorted(((service.why_not_ready(row), row) for row in profiles), key=lambda pair: bool(pair[0]))
+    ready = [row for reason, row in rated if not reason]
+    chosen = next((row for row in ready if row.slug == wanted), ready[0] if ready else None)
+    choices = [Choice(row, reason, row == chosen) for reason, row in rated]
+    return render(
+        request,
+        "servers/playground.html",
+        {
+            "section": "playground",
+            "choices": choices,
+            "can_ask": bool(ready),
+            "mine": service.conversations_of(request.user)[: service.LISTED],
+        },
+    )
+
+
+@require_GET
+@role_required("viewer")
+def conversation(request: SignedIn, pk: int) -> HttpResponse:
+    """Show one of the user's own conversations."""
+    row = get_object_or_404(service.conversations_of(request.user), pk=pk)
+    service.end_stale_turns(row)
+    turns = list(row.turns.select_related("conversation"))
+    reason = service.why_not_ready(row.profile)
+    return render(
+        request,
+        "servers/playground.html",
+        {
+            "section": "playground",
+            "conversation": row,
+            "cards": [card(turn, turn is turns[-1]) for turn in turns],
+            "reason": reason,
+            "can_ask": not reason,
+            "mine": service.conversations_of(request.user)[: service.LISTED],
+        },
+    )
+
+
+@require_POST
+@role_required("viewer")
+def turn_create(request: SignedIn) -> HttpResponse:
+    """Ask: in the conversation named by the form, or in a new one with the chosen server."""
+    prompt = request.POST.get("prompt", "")
+    number = request.POST.get("conversation", "")
+    row: Conversation | None = None
+    try:
+        if number:
+            if not number.isdecimal():
+                return HttpResponse(status=404)
+            row = get_object_or_404(service.conversations_of(request.user), pk=int(number))
+            turn = service.ask_in_conversation(row, prompt)
+        else:
+            profile = ServerProfile.objects.filter(slug=request.POST.get("profile", "")).first()
+            turn = service.ask_in_new_conversation(request.user, profile, prompt)
+    except Refused as error:
+        return _refused(request, error, row)
+    if row is None or not request.htmx:
+        return _go(request, turn.conversation)
+    return HttpResponse(render_card(turn))
+
+
+@require_POST
+@role_required("viewer")
+def turn_stop(request: SignedIn, pk: int) -> HttpResponse:
+    """Stop an answer; the stream that shows it says so within a second."""
+    turn = _own_turn(request, pk)
+    service.request_stop(turn)
+    return HttpResponse(status=204) if request.htmx else _go(request, turn.conversation)
+
+
+@require_POST
+@role_required("viewer")
+def turn_continue(request: SignedIn, pk: int) -> HttpResponse:
+    """Go on with an answer that was cut short."""
+    turn = _own_turn(request, pk)
+    try:
+        service.continue_turn(turn)
+    except Refused as error:
+        return _refused(request, error, turn.conversation)
+    return _turn_again(request, turn)
+
+
+@require_POST
+@role_required("viewer")
+def turn_regenerate(request: SignedIn, pk: int) -> HttpResponse:
+    """Make an answer anew."""
+    turn = _own_turn(request, pk)
+    try:
+        service.regenerate_turn(turn)
+    except Refused as error:
+        return _refused(request, error, turn.conversation)
+    return _turn_again(request, turn)
+
+
+def _own_turn(request: SignedIn, pk: int) -> Turn:
+    return get_object_or_404(service.turns_of(request.user), pk=pk)
+
+
+def _turn_again(request: SignedIn, turn: Turn) -> HttpResponse:
+    if not request.htmx:
+        return _go(request, turn.conversation)
+    turn.refresh_from_db()
+    return HttpResponse(render_card(turn))
+
+
+def _refused(request: SignedIn, error: Refused, row: Conversation | None) -> HttpResponse:
+    if not request.htmx:
+        messages.error(request, str(error))
+        return _go(request, row)
+    answer = render(request, "servers/_turn_refused.html", {"error": str(error)}, status=422)
+    answer["HX-Retarget"] = "#composer-error"
+    answer["HX-Reswap"] = "innerHTML"
+    return answer
+
+
+def _go(request: SignedIn, row: Conversation | None) -> HttpResponse:
+    address = reverse("playground-conversation", args=[row.pk]) if row else reverse("playground")
+    return HttpResponseClientRedirect(address) if request.htmx else redirect(address)

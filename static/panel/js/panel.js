@@ -1,0 +1,150 @@
+// Small behaviours of the panel's pages. Loaded in <head> before the first paint, so that the theme never flashes.
+(function () {
+  'use strict'
+
+  const root = document.documentElement
+  const dark = window.matchMedia('(prefers-color-scheme: dark)')
+
+  function storedTheme() {
+    try {
+      return localStorage.getItem('panel-theme') || 'auto'
+    } catch (error) { // storage may be switched off
+      return 'auto'
+    }
+  }
+
+  function showTheme() {
+    const theme = storedTheme()
+    root.setAttribute('data-bs-theme', theme === 'auto' ? (dark.matches ? 'dark' : 'light') : theme)
+    document.querySelectorAll('[data-theme]').forEach((button) => {
+      button.setAttribute('aria-pressed', String(button.dataset.theme === theme))
+    })
+  }
+
+  showTheme()
+  dark.addEventListener('change', showTheme)
+
+  function chooseTheme(theme) {
+    try {
+      localStorage.setItem('panel-theme', theme)
+    } catch (error) { // the choice then lasts for this page only
+      root.setAttribute('data-bs-theme', theme)
+      return
+    }
+    showTheme()
+  }
+
+  async function copy(button) {
+    const source = document.getElementById(button.dataset.copy)
+    const text = source.dataset.text || source.innerText
+    try {
+      await navigator.clipboard.writeText(text)
+    } catch (error) { // no clipboard without TLS: select the text, so that the keyboard copies it
+      const range = document.createRange()
+      range.selectNodeContents(source)
+      const selection = window.getSelection()
+      selection.removeAllRanges()
+      selection.addRange(range)
+      if (!document.execCommand('copy')) return
+      selection.removeAllRanges()
+    }
+    const label = button.querySelector('[data-label]') || button
+    const before = label.textContent
+    label.textContent = button.dataset.done
+    setTimeout(() => { label.textContent = before }, 1500)
+  }
+
+  function filterRows(input) {
+    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean)
+    let shown = 0
+    document.querySelectorAll(input.dataset.filter).forEach((row) => {
+      const text = row.textContent.toLowerCase()
+      row.hidden = !words.every((word) => text.includes(word))
+      if (!row.hidden) shown += 1
+    })
+    const counter = document.getElementById(input.dataset.counter)
+    if (counter) counter.textContent = String(shown)
+  }
+
+  // A question before a destructive action, in the page's own dialog.
+  function ask(event) {
+    const dialog = document.getElementById('confirm')
+    if (!event.detail.question || !dialog) return
+    event.preventDefault()
+    dialog.querySelector('[data-question]').textContent = event.detail.question
+    dialog.returnValue = ''
+    dialog.addEventListener('close', () => {
+      if (dialog.returnValue === 'yes') event.detail.issueRequest(true)
+    }, { once: true })
+    dialog.showModal()
+  }
+
+  function tick() {
+    const now = Date.now() / 1000
+    document.querySelectorAll('[data-since]').forEach((element) => {
+      const passed = Math.max(0, now - Number(element.dataset.since))
+      element.textContent = passed < 10 ? passed.toFixed(1) + ' s'
+        : passed < 100 ? passed.toFixed(0) + ' s'
+          : Math.floor(passed / 60) + ' min ' + Math.floor(passed % 60) + ' s'
+    })
+  }
+
+  // A part that is drawn anew keeps the keyboard where it was.
+  let focused = ''
+  function remember() {
+    focused = document.activeElement ? document.activeElement.id : ''
+  }
+  function restore() {
+    const element = focused && document.getElementById(focused)
+    if (element && element !== document.activeElement) element.focus({ preventScroll: true })
+  }
+
+  // A server that was started anew has another log: load it, with a connection that follows it.
+  function followRun() {
+    const log = document.getElementById('log-part')
+    const server = document.querySelector('[id^="server-"][data-run]')
+    if (!log || !server || !server.dataset.run || server.dataset.run === log.dataset.run) return
+    log.dataset.run = server.dataset.run
+    htmx.trigger('#follow-run', 'run-changed')
+  }
+
+  document.addEventListener('click', (event) => {
+    const element = event.target.closest('[data-theme], [data-copy], [data-toggle], [data-dismiss], [data-href]')
+    document.querySelectorAll('details[data-menu][open]').forEach((menu) => {
+      if (!menu.contains(event.target)) menu.open = false
+    })
+    if (!element) return
+    if (element.dataset.theme) chooseTheme(element.dataset.theme)
+    else if (element.dataset.copy) copy(element)
+    else if (element.dataset.toggle) {
+      const open = document.getElementById(element.dataset.toggle).classList.toggle('is-open')
+      element.setAttribute('aria-expanded', String(open))
+    } else if (element.hasAttribute('data-dismiss')) element.closest('[role=alert], [role=status]').remove()
+    else if (!event.target.closest('a, button, input, label, summary') && !window.getSelection().toString()) {
+      window.location = element.dataset.href
+    }
+  })
+  document.addEventListener('keydown', (event) => {
+    if (event.key !== 'Escape') return
+    document.querySelectorAll('details[data-menu][open]').forEach((menu) => {
+      menu.open = false
+      menu.querySelector('summary').focus()
+    })
+  })
+  document.addEventListener('input', (event) => {
+    if (event.target.matches('[data-filter]')) filterRows(event.target)
+  })
+  document.addEventListener('htmx:confirm', ask)
+  document.addEventListener('htmx:wsBeforeMessage', remember)
+  document.addEventListener('htmx:wsAfterMessage', () => {
+    restore()
+    followRun()
+  })
+  document.addEventListener('htmx:beforeSwap', remember)
+  document.addEventListener('htmx:afterSettle', restore)
+  document.addEventListener('DOMContentLoaded', () => {
+    showTheme()
+    tick()
+    setInterval(tick, 500)
+  })
+})()

@@ -1,0 +1,264 @@
+"""Chat turns with the real engine behind uvicorn, over HTTP and in a browser."""
+
+import html
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from django.urls import reverse
+from playwright.sync_api import Page, sync_playwright
+
+from controlpanel.demo.tiny_model import make_text_model
+from servers.models import ServerProfile, Turn
+from servers.services import conversations as service
+from tests.chat import person, ready_profile
+from tests.engines import Server, running
+from tests.models import tiny_models
+from tests.waiting import wait_for
+from tests.web import cookies, web
+
+pytestmark = pytest.mark.django_db(transaction=True)
+CHROMIUM = "/usr/bin/chromium"
+REPLY_END = "attention reads pixel features instead. Goodbye."
+CLOSE = "event: close\ndata: end"
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The tiny MTP model: its reply of 66 tokens is there at once."""
+    folder = tmp_path_factory.mktemp("engine")
+    text, _projector = tiny_models(folder)
+    with running(folder, "-m", text, "-c", "4096", "-t", "1", "--spec-type", "draft-mtp") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A model that talks on for tens of thousands of tokens."""
+    folder = tmp_path_factory.mktemp("endless")
+    model = folder / "endless.gguf"
+    # A slot's context is capped at the length the model was trained for.
+    make_text_model(model, ctx=131072, heads=False)
+    with running(folder, "-m", model, "-c", "131072", "-np", "1", "-t", "1", "--ignore-eos") as server:
+        yield server
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """A running web process."""
+    with web() as found:
+        yield found
+
+
+def ask(profile: ServerProfile) -> Turn:
+    """A pending turn of charlie's."""
+    return service.ask_in_new_conversation(person("charlie"), profile, "hi")
+
+
+def now(turn: Turn) -> Turn:
+    """The turn as the database has it now."""
+    return Turn.objects.select_related("conversation__user").get(pk=turn.pk)
+
+
+def client_of(turn: Turn, address: str) -> httpx.Client:
+    """An HTTP client signed in as the turn's user."""
+    jar = cookies(turn.conversation.user)
+    return httpx.Client(base_url=address, cookies=jar, timeout=60, trust_env=False)
+
+
+def place(turn: Turn) -> str:
+    """The stream's path."""
+    return reverse("turn-stream", args=[turn.pk])
+
+
+def deltas(body: str) -> list[str]:
+    """The appended texts of a stream as the page shows them."""
+    frames = [frame.split("\n") for frame in body.split("\n\n")]
+    found = ["\n".join(line[6:] for line in frame[1:]) for frame in frames if frame[0] == "event: delta"]
+    return [html.unescape(text) for text in found]
+
+
+def tasks(server: Server) -> int:
+    """How many requests the engine has begun."""
+    return server.log().count("launch_slot_")
+
+
+def busy(server: Server) -> bool:
+    """True while a slot of the engine computes."""
+    return any(slot["is_processing"] for slot in httpx.get(f"{server.url}/slots", timeout=30).json())
+
+
+def test_the_streamed_text_is_the_stored_text_and_begins_before_the_end(
+    engine: Server, address: str
+) -> None:
+    turn = ask(ready_profile(engine.port))
+    with client_of(turn, address) as client:
+        answer = client.get(place(turn))
+    assert answer.status_code == 200 and answer.headers["content-type"] == "text/event-stream"
+    assert answer.headers["x-accel-buffering"] == "no"
+    assert answer.headers["cache-control"] == "no-cache, no-transform"
+    texts = deltas(answer.text)
+    found = now(turn)
+    assert "".join(texts) == found.answer and found.answer.endswith(REPLY_END)
+    assert len(texts) >= 2 and len(texts[0]) < len(found.answer)
+    assert found.state == Turn.State.DONE
+    assert (found.timings["draft_n"], found.timings["draft_n_accepted"]) == (78, 39)
+    assert answer.text.rstrip().endswith(CLOSE)
+    assert answer.text.index("event: delta") < answer.text.index("event: done")
+
+
+def test_a_finished_and_an_unknown_turn_end_with_close_and_ask_nothing(engine: Server, address: str) -> None:
+    turn = ask(ready_profile(engine.port))
+    with client_of(turn, address) as client:
+        client.get(place(turn))
+        before = tasks(engine)
+        again = client.get(place(turn))
+        unknown = client.get(reverse("turn-stream", args=[turn.pk + 1]))
+    assert again.status_code == unknown.status_code == 200
+    assert again.text.rstrip().endswith(CLOSE) and unknown.text.strip() == CLOSE
+    assert "event: delta" not in again.text and REPLY_END in html.unescape(again.text)
+    assert tasks(engine) == before
+
+
+def test_a_client_that_leaves_ends_the_work_of_the_engine(endless: Server, address: str) -> None:
+    turn = ask(ready_profile(endless.port))
+    received = ""
+    with client_of(turn, address) as client, client.stream("GET", place(turn)) as answer:
+        for text in answer.iter_text():
+            received += text
+            if len(deltas(received)) > 5:
+                break
+        assert busy(endless)
+    began = time.monotonic()
+    wait_for(lambda: not busy(endless), 5, "the engine to be idle")
+    seconds = time.monotonic() - began
+    wait_for(lambda: now(turn).has_ended, 5, "the end of the turn")
+    found = now(turn)
+    assert found.state == Turn.State.STOPPED
+    assert found.answer.startswith("".join(deltas(received)[:-1])) and found.answer
+    assert seconds < 5
+    assert "cancel task" in endless.log()
+
+
+def test_a_second_reader_follows_without_a_second_request(endless: Server, address: str) -> None:
+    turn = ask(ready_profile(endless.port))
+    before = tasks(endless)
+    with client_of(turn, address) as client, client.stream("GET", place(turn)) as first:
+        lines = first.iter_lines()
+        next(line for line in lines if line == "event: delta")
+        with client.stream("GET", place(turn)) as second:
+            followed = second.iter_lines()
+            next(line for line in followed if line == "event: part")
+            assert now(turn).state == Turn.State.STREAMING
+            service.request_stop(now(turn))
+            ends = ["\n".join(rest) for rest in (list(lines), list(followed))]
+    assert all("event: done" in end and end.rstrip().endswith(CLOSE) for end in ends)
+    assert "event: delta" not in ends[1]
+    assert now(turn).state == Turn.State.STOPPED
+    assert tasks(endless) == before + 1
+
+
+@pytest.fixture
+def page(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+    """A browser page of a viewer; errors in its console fail the test."""
+    # Playwright's sync form keeps a loop in this thread, beside which Django refuses its database by default.
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+    said: list[str] = []
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = browser.new_context(base_url=address, viewport={"width": 390, "height": 800})
+        user = person("charlie")
+        context.add_cookies([{"name": n, "value": v, "url": address} for n, v in cookies(user).items()])
+        tab = context.new_page()
+        tab.on("console", lambda message: said.append(message.text))
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        yield tab
+        browser.close()
+    # An HTTP status above 399 is a message of the browser's too.
+    assert not [text for text in said if "status of 422" not in text]
+
+
+def shown(page: Page) -> str:
+    """The answer's text on the page so far."""
+    return str(page.evaluate("document.querySelector('.turn-answer')?.textContent ?? ''"))
+
+
+def wait_longer(page: Page, length: int) -> None:
+    """Wait until the answer on the page has more than so many characters."""
+    wait_for(lambda: len(shown(page)) > length, 60, f"more than {length} characters")
+
+
+def test_a_question_is_asked_and_answered_with_the_keyboard(engine: Server, page: Page) -> None:
+    ready_profile(engine.port)
+    streams: list[str] = []
+    page.on("request", lambda request: streams.append(request.url) if "/stream" in request.url else None)
+    page.goto(reverse("playground"))
+    page.keyboard.type("first line")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("second line")
+    page.keyboard.press("Enter")
+    page.wait_for_selector('.turn[data-state="done"]', timeout=60_000)
+    turn = Turn.objects.get()
+    assert turn.prompt == "first line\nsecond line"
+    assert page.text_content(".turn-answer") == turn.answer
+    assert re.search(r"prefill .+ · first token .+ · accepted 50% \(39/78\)", page.inner_text(".turn-numbers"))
+    # The second question stays on the page and comes to its end there.
+    page.fill("#prompt", "more")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector('.turn:nth-of-type(2)[data-state="done"]', timeout=60_000)
+    assert page.input_value("#prompt") == "" and page.evaluate("document.activeElement.id") == "prompt"
+    assert len(streams) == 2
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_stop_ends_the_answer_and_continue_goes_on(endless: Server, page: Page) -> None:
+    ready_profile(endless.port)
+    page.goto(reverse("playground"))
+    page.fill("#prompt", "hi")
+    page.keyboard.press("Enter")
+    wait_longer(page, 500)
+    stop = page.get_by_role("button", name="Stop")
+    stop.focus()
+    wait_longer(page, len(shown(page)) + 500)
+    # What arrives does not take the focus away.
+    assert page.evaluate("document.activeElement.textContent") == "Stop"
+    page.keyboard.press("Enter")
+    page.wait_for_selector('.turn[data-state="stopped"]', timeout=30_000)
+    kept = Turn.objects.get().answer
+    assert page.text_content(".turn-answer") == kept
+    page.get_by_role("button", name="Continue").click()
+    wait_longer(page, len(kept) + 100)
+    page.get_by_role("button", name="Stop").click()
+    page.wait_for_selector('.turn[data-state="stopped"]', timeout=30_000)
+    longer = Turn.objects.get().answer
+    assert longer.startswith(kept) and page.text_content(".turn-answer") == longer
+
+
+def test_an_empty_question_is_refused_on_the_page(engine: Server, page: Page) -> None:
+    ready_profile(engine.port)
+    page.goto(reverse("playground"))
+    page.get_by_role("button", name="Send").click()
+    page.wait_for_selector("#composer-error [role=alert]")
+    assert "Write a question first." in page.inner_text("#composer-error")
+
+
+def test_reloading_keeps_the_part_as_stopped(endless: Server, page: Page) -> None:
+    ready_profile(endless.port)
+    page.goto(reverse("playground"))
+    page.fill("#prompt", "hi")
+    page.keyboard.press("Enter")
+    wait_longer(page, 500)
+    before = tasks(endless)
+    page.reload()
+    page.wait_for_selector('.turn[data-state="stopped"]', timeout=30_000)
+    assert page.text_content(".turn-answer") == Turn.objects.get().answer
+    assert tasks(endless) == before
+
+
+def test_without_a_ready_server_nothing_can_be_sent(page: Page, tmp_path: Path) -> None:
+    page.goto(reverse("playground"))
+    assert page.is_disabled("#prompt") and page.is_disabled("#composer button")
+    assert page.get_by_role("link", name="Go to the servers").get_attribute("href") == reverse("servers")
