@@ -20,10 +20,10 @@ CATALOGUES := $(patsubst %.po,%.mo,$(wildcard controlpanel/locale/*/LC_MESSAGES/
 .DELETE_ON_ERROR:
 # One pip at a time may work on the virtual environment, whatever -j says.
 .NOTPARALLEL:
-.PHONY: help install develop demo up down test lint types lock clean
+.PHONY: help install develop demo up down test test-real lint types lock clean
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name words; do \
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name words; do \
 		printf '%-16s %s\n' "$$name" "$$words"; done
 
 install: $(STAMPS)/project $(CATALOGUES) $(COLLECTED) ## Install the panel into .venv
@@ -43,6 +43,10 @@ test: ## Run the tests; choose some with PYTEST_ARGS="tests/unit -k gguf"
 	@PYTHON="$(PYTHON)" "$(PYTHON)" deploy/check_tools.py test
 	@$(MAKE) --no-print-directory develop
 	$(PY) -m pytest -m "not real" $(PYTEST_ARGS)
+
+test-real: develop ## Run the tests with a llama-server built from source (the first time takes 20-40 minutes)
+	$(PY) deploy/build_real.py
+	LLAMA_SERVER="$$($(PY) deploy/build_real.py --print)/bin/llama-server" $(PY) -m pytest -m real $(PYTEST_ARGS)
 
 lint: develop ## Check style and formatting
 	$(PY) -m ruff check .

@@ -38,7 +38,10 @@ def main() -> int:
     end_leftovers(name, mark)
     stop = StopSignal()
     supervisord = subprocess.Popen(
-        plan["supervisord"], env={**os.environ, name: mark}, stdin=subprocess.DEVNULL, start_new_session=True
+        plan["supervisord"],
+        env={**os.environ, name: mark, "PANEL_ROLE": "supervisord"},
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         if wait_for_web(plan, supervisord, stop):

@@ -10,6 +10,7 @@ from django.conf import settings
 from controlpanel.lib.valkey import valkey_binary
 
 INSTANCE = "PANEL_INSTANCE"  # environment name that marks every process of one panel
+FOREGROUND = "up"  # PANEL_ROLE of the process that `up` becomes
 
 
 @dataclass(frozen=True)

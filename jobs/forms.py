@@ -4,6 +4,11 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 
+def path_input(example: str) -> forms.TextInput:
+    """Return a control for a path, with an example in it."""
+    return forms.TextInput({"class": "form-control mono", "spellcheck": "false", "placeholder": example})
+
+
 class PanelForm(forms.Form):
     """A form whose controls have Tabler's classes, and whose errors are tied to their field."""
 

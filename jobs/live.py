@@ -150,7 +150,8 @@ class EventFeed:
 
     async def _read(self) -> None:
         last: bytes | None = None
-        while True:
+        # redis-py loses a cancellation that comes while it connects, so the loop looks for itself.
+        while self._reader is asyncio.current_task():
             try:
                 last = await self._step(last)
                 self.down = False

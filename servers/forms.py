@@ -48,7 +48,7 @@ class ArtifactChoice(forms.ModelChoiceField):
 
 
 class ProfileForm(PanelForm):
-    """A profile's fields; a meaning left empty is not passed to llama-server."""
+    """A profile's fields, always with data; a meaning left empty is not passed to llama-server."""
 
     name = forms.CharField(
         label=gettext_lazy("Name"),
@@ -94,7 +94,8 @@ class ProfileForm(PanelForm):
 
     def _meaning_field(self, key: str, meaning: Meaning) -> forms.Field:
         offered = meaning.offered(self.capabilities)
-        value = str(self[key].value() if key in self.fields else self._given(key) or "")
+        given = self.data.get(key)
+        value = "" if given is None else str(given)
         flag = self.capabilities.find(*meaning.names)
         default = flag.default if flag and flag.default else ""
         attrs = {
@@ -106,16 +107,15 @@ class ProfileForm(PanelForm):
         if flag is None and not value:
             attrs["disabled"] = "disabled"
         widget: forms.Widget = forms.TextInput(attrs)
-        if offered:
+        if offered and meaning.high:  # words or a number: a text with suggestions
+            attrs["list"] = f"offered-{key}"
+        elif offered:
             # A value typed for another build stays in sight until somebody changes it.
             values = [*offered, *([value] if value and value not in offered else [])]
             unset = _("default (%(default)s)") % {"default": default} if default else _("default")
             attrs["class"] = "form-select"
             widget = forms.Select(attrs, choices=[("", unset), *((word, word) for word in values)])
         return forms.CharField(label=_(meaning.label), required=False, max_length=1000, widget=widget)
-
-    def _given(self, key: str) -> Any:
-        return self.data.get(key) if self.is_bound else self.initial.get(key)
 
     def profile_data(self) -> ProfileData | None:
         """Return what the form gives, as far as it goes; None without a build or a model."""
@@ -162,6 +162,7 @@ class FieldView:
     flag_help: str = ""
     passed: str = ""
     missing: bool = False
+    suggestions: tuple[str, ...] = ()
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -206,29 +207,27 @@ class Preview:
     @property
     def command(self) -> list[tuple[str, str, str]]:
         """The command line, flag by flag: (flag, value, source)."""
-        return (
-            [(line.flag, line.value or "", line.source) for line in self.rendered.lines]
-            if self.rendered
-            else []
-        )
+        lines = self.rendered.lines if self.rendered else []
+        return [(line.flag, line.value or "", line.source) for line in lines]
 
 
-def preview_of(form: ProfileForm) -> Preview:
-    """Render the form's profile and put each finding where it belongs."""
-    bound = form.is_bound
-    data = (form.profile_data() if form.is_valid() or form.cleaned_data else None) if bound else None
+def preview_of(form: ProfileForm, *, typing: bool = False) -> Preview:
+    """Render the form's profile and put each finding where it belongs.
+
+    While somebody is still typing, a required field that is empty is no error yet.
+    """
+    form.is_valid()  # cleans, once
+    data = form.profile_data()
     rendered = render_data(data) if data else None
     found: dict[str, dict[str, list[str]]] = {}
-    others: list[tuple[str, str]] = (
-        [("error", str(text)) for text in form.non_field_errors()] if bound else []
-    )
+    others = [("error", str(text)) for text in form.non_field_errors()]
     for problem in rendered.problems if rendered else []:
         text = translate(problem.message)
         if problem.field in form.fields:
             found.setdefault(problem.field, {"error": [], "warning": []})[problem.level].append(text)
         else:
             others.append((problem.level, text))
-    fields = {key: _field_view(form, key, found.get(key), rendered) for key in form.fields}
+    fields = {key: _field_view(form, key, found.get(key), rendered, typing) for key in form.fields}
     grouped = {key for _title, keys in GROUPS for key in keys}
     rest = [key for key in MEANINGS if key not in grouped]
     groups = [(str(title), [fields[key] for key in keys if key in fields]) for title, keys in GROUPS]
@@ -238,9 +237,10 @@ def preview_of(form: ProfileForm) -> Preview:
 
 
 def _field_view(
-    form: ProfileForm, key: str, found: dict[str, list[str]] | None, rendered: Rendered | None
+    form: ProfileForm, key: str, found: dict[str, list[str]] | None, rendered: Rendered | None, typing: bool
 ) -> FieldView:
-    own = [str(text) for text in form[key].errors] if form.is_bound else []
+    given = form[key].errors.as_data()
+    own = [text for item in given if not (typing and item.code == "required") for text in item.messages]
     wrong = own + [text for text in (found or {}).get("error", []) if text not in own]
     warnings = (found or {}).get("warning", [])
     meaning = MEANINGS.get(key)
@@ -259,6 +259,7 @@ def _field_view(
         flag_help=flag.help if flag else "",
         passed=passed,
         missing=flag is None,
+        suggestions=meaning.offered(form.capabilities) if meaning.high else (),
         errors=wrong,
         warnings=warnings,
     )

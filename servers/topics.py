@@ -17,7 +17,10 @@ def _servers(user: Any, _arg: str) -> str:
 
 def _server(user: Any, pk: str) -> str:
     instance = rows.instances().filter(profile_id=int(pk)).first()
-    return live("servers/_server.html", user, rows.server_context(instance)) if instance else ""
+    if instance is None:
+        return ""
+    context = rows.server_context(instance)
+    return live("servers/_server.html", user, context) + live("servers/_server_more.html", user, context)
 
 
 def register() -> None:

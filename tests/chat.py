@@ -5,28 +5,24 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
-from django.contrib.auth.models import Group, User
+from asgiref.sync import async_to_sync
 
 from jobs.models import Build, ModelArtifact, Run
 from jobs.services.hosts import local_host
-from servers.models import Instance, ServerProfile
+from servers.models import Instance, ServerProfile, Turn
+from servers.services import conversations as service
+from servers.services.turns import Text, TurnEvent, stream_turn
+from tests.conftest import person
 from tests.engines import free_port
 from tests.fakes.llama_flags import install, set_flags
 from tests.waiting import wait_for
-
-
-def person(name: str, role: str = "viewer") -> User:
-    """A user with a role ("" = none)."""
-    user = User.objects.create_user(name, password="not used here")
-    if role:
-        user.groups.add(Group.objects.get_or_create(name=role)[0])
-    return user
 
 
 def ready_profile(port: int, name: str = "Tiny", observed: str = Instance.Observed.READY) -> ServerProfile:
@@ -40,6 +36,32 @@ def ready_profile(port: int, name: str = "Tiny", observed: str = Instance.Observ
     )
     Instance.objects.create(profile=profile, observed=observed, run=run, port=port)
     return profile
+
+
+def ask(profile: ServerProfile, prompt: str = "hi") -> Turn:
+    """A pending turn of a new viewer's new conversation."""
+    viewer = person(f"user{time.monotonic_ns()}", "viewer")
+    return service.ask_in_new_conversation(viewer, profile, prompt)
+
+
+def now(turn: Turn) -> Turn:
+    """The turn as the database has it now."""
+    return Turn.objects.select_related("conversation__profile", "conversation__user").get(pk=turn.pk)
+
+
+async def events_of(turn: Turn) -> list[TurnEvent]:
+    """All events of a stream."""
+    return [event async for event in stream_turn(turn.pk)]
+
+
+def stream(turn: Turn) -> list[TurnEvent]:
+    """All events of a stream, read from sync code (the database work then happens in this thread)."""
+    return async_to_sync(events_of)(turn)
+
+
+def text_of(events: list[TurnEvent]) -> str:
+    """The appended texts."""
+    return "".join(event.answer for event in events if isinstance(event, Text))
 
 
 class Fake:

@@ -46,6 +46,8 @@ def start_valkey(socket: Path) -> subprocess.Popen[bytes]:
 @pytest.fixture(scope="session")
 def valkey() -> Iterator[Path]:
     """A Valkey at the address of the settings; returns its socket."""
+    # It is emptied for each test, so it must never be the one of a real panel.
+    assert getattr(settings, "TESTING", False), "run the tests with DJANGO_SETTINGS_MODULE=tests.settings"
     socket = Path(urlsplit(settings.REDIS_URL).path)
     server = start_valkey(socket)
     yield socket

@@ -6,18 +6,16 @@ import shutil
 import tempfile
 
 # Short, because sockets lie below it.
-_data = os.environ.get("PANEL_TEST_DATA") or tempfile.mkdtemp(prefix="panel-test-", dir="/tmp")
-if "PANEL_TEST_DATA" not in os.environ:
-    atexit.register(shutil.rmtree, _data, ignore_errors=True)
-for _name in [
-    name for name in os.environ if name.startswith("PANEL_") or name in {"REDIS_URL", "DATABASE_URL"}
-]:
+_data = tempfile.mkdtemp(prefix="panel-test-", dir="/tmp")
+atexit.register(shutil.rmtree, _data, ignore_errors=True)
+for _name in [name for name in os.environ if name.startswith("PANEL_") or name == "REDIS_URL"]:
     del os.environ[_name]
 os.environ["PANEL_DATA"] = _data
 os.environ["XDG_RUNTIME_DIR"] = _data
 
 from controlpanel.settings import *  # noqa: E402, F403
 
+TESTING = True
 # Pages are tested without collecting static files first.
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},

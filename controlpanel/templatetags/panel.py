@@ -1,4 +1,4 @@
-"""How pages write numbers, times and states: with units, a dash for unknown, and a word beside each colour."""
+"""How pages write numbers, times and states: with units, a dash for unknown, a word beside each colour."""
 
 from datetime import datetime, timedelta
 
@@ -13,7 +13,7 @@ from django.utils.translation import ngettext
 register = template.Library()
 UNKNOWN = "–"
 
-# One of four colours for a state, none for a state at rest: green ready, blue working, amber attention, red failed.
+# Green ready, blue working, amber attention, red failed; a state at rest has no colour.
 COLOURS = {
     "ready": "green",
     "succeeded": "green",
@@ -53,9 +53,9 @@ def size(value: int | None) -> str:
 
 
 @register.filter
-def count(value: int | None) -> str:
-    """Write a whole number in groups of three digits."""
-    return UNKNOWN if value is None else f"{value:,}"
+def count(value: object) -> str:
+    """Write a whole number in groups of three digits; anything else is unknown."""
+    return f"{value:,}" if isinstance(value, int) else UNKNOWN
 
 
 @register.filter
@@ -87,9 +87,9 @@ def signal_number(exit_code: int) -> int:
 
 
 @register.filter
-def yes_no(value: bool | None) -> str:
+def yes_no(value: object) -> str:
     """Write a fact: yes, no, or a dash when it is not known."""
-    if value is None:
+    if not isinstance(value, bool):
         return UNKNOWN
     return _("yes") if value else _("no")
 
@@ -112,9 +112,9 @@ def minutes(value: timedelta) -> str:
 
 
 @register.filter
-def ago(value: datetime | None) -> str | SafeString:
-    """Write a moment as the time since then, with the exact time on hover."""
-    if value is None:
+def ago(value: object) -> str | SafeString:
+    """Write a moment as the time since then, with the exact time on hover; anything else is unknown."""
+    if not isinstance(value, datetime):
         return UNKNOWN
     local = timezone.localtime(value)
     return format_html(

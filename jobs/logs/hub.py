@@ -47,6 +47,7 @@ class LogHub:
         self.window = Window(at, fresh)
         self.generation = 0  # grows when the file was replaced and viewers must begin anew
         self.viewers = 0
+        self.closed = False
         self.reader: asyncio.Task[None] | None = None
         self._link = link
         self._news = asyncio.Event()
@@ -60,7 +61,8 @@ class LogHub:
 
     async def read(self) -> None:
         """Follow the stream, and the file where the stream is silent."""
-        while not self._ended:
+        # redis-py loses a cancellation that comes while it connects, so the loop looks for itself.
+        while not self._ended and not self.closed:
             try:
                 await self._step()
             except Exception:
@@ -166,7 +168,7 @@ def join(run_id: str, link: HostLink, at: int, fresh: bool) -> LogHub:
     """Return the run's hub for one more viewer; a new one begins at byte `at`, a line's first if `fresh`."""
     hubs = _hubs.setdefault(asyncio.get_running_loop(), {})
     hub = hubs.get(run_id)
-    if hub is None or hub.reader is None or hub.reader.done():
+    if hub is None or hub.closed or hub.reader is None or hub.reader.done():
         hub = hubs[run_id] = LogHub(run_id, link, at, fresh)
         hub.reader = asyncio.create_task(hub.read(), name=f"log hub {run_id}")
     hub.viewers += 1
@@ -183,6 +185,7 @@ def leave(hub: LogHub) -> None:
 def _end_if_unused(hub: LogHub) -> None:
     hubs = _hubs.setdefault(asyncio.get_running_loop(), {})
     if not hub.viewers and hub.reader is not None:
+        hub.closed = True
         hub.reader.cancel()
         if hubs.get(hub.run_id) is hub:
             del hubs[hub.run_id]

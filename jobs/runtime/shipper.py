@@ -29,6 +29,7 @@ HOLD = 0.1  # seconds that an unfinished line waits for its end
 LOOK = 0.5  # seconds between two looks at which runs are active
 KEEP_ENDED = 3600  # seconds that the stream of an ended run stays
 RETRY = (0.1, 2.0)  # seconds, first and longest pause while Redis is away
+LEFTOVERS_AFTER = 15.0  # seconds after the start, when it is known which runs are active
 THREADS = 8
 
 T = TypeVar("T")
@@ -50,6 +51,7 @@ class LogShipper:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="log")
         self._tails: dict[str, _Tail] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._active: set[str] = set()
         self._leftovers: asyncio.Task[None] | None = None
 
     async def run(self, active: Callable[[], set[str]]) -> None:
@@ -66,6 +68,7 @@ class LogShipper:
 
     async def ship(self, run_ids: set[str]) -> None:
         """Begin with runs that are new in the set; let those that left it ship their rest and end."""
+        self._active = run_ids
         for run_id in run_ids:
             if run_id not in self._tasks:
                 self._start(run_id)
@@ -73,15 +76,16 @@ class LogShipper:
             if run_id not in run_ids:
                 tail.ended.set()
         if self._leftovers is None:
-            self._leftovers = asyncio.create_task(self._end_leftovers(run_ids))
+            self._leftovers = asyncio.create_task(self._end_leftovers())
         await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Stop at once; a later shipper goes on where the streams end."""
-        tasks = [*self._tasks.values(), *([self._leftovers] if self._leftovers else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        tasks = {*self._tasks.values(), *([self._leftovers] if self._leftovers else [])}
+        while tasks:  # redis-py loses a cancellation that comes while it connects
+            for task in tasks:
+                task.cancel()
+            _, tasks = await asyncio.wait(tasks, timeout=0.5)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _start(self, run_id: str) -> "_Tail":
@@ -91,16 +95,17 @@ class LogShipper:
         task.add_done_callback(lambda _: (self._tails.pop(run_id, None), self._tasks.pop(run_id, None)))
         return tail
 
-    async def _end_leftovers(self, active: set[str]) -> None:
+    async def _end_leftovers(self) -> None:
         # Runs that ended while no shipper was there: their streams lack the rest and the last entry.
+        await asyncio.sleep(LEFTOVERS_AFTER)
         pause = _Pause()
         while True:
             try:
                 client = self._client()
                 async for key in client.scan_iter(match=stream_of("*")):
                     run_id = key.decode().removeprefix(stream_of(""))
-                    known = run_id in active or run_id in self._tasks or not _RUN_ID.fullmatch(run_id)
-                    if not known and await client.ttl(key) == -1:
+                    known = run_id in self._active or run_id in self._tasks
+                    if not known and _RUN_ID.fullmatch(run_id) and await client.ttl(key) == -1:
                         self._start(run_id).ended.set()
                 return
             except (RedisError, OSError):
@@ -147,6 +152,8 @@ class _Tail:
         last = info["last-generated-id"]
         end, number = (last.decode() if isinstance(last, bytes) else str(last)).split("-")
         self._has_end = number == "1"
+        if self._has_end and not self.ended.is_set():
+            await self._client.persist(self._key)  # it was taken for ended too early
         return int(end)
 
     async def _ship_from(self, cursor: int | None, pause: "_Pause") -> None:

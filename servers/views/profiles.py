@@ -64,7 +64,7 @@ def profile_duplicate(request: HttpRequest, pk: int) -> HttpResponse:
 @role_required("operator")
 def profile_preview(request: HttpRequest) -> HttpResponse:
     """Render the consequence of the form as it is typed; its fields too once another build was chosen."""
-    preview = preview_of(ProfileForm(request.POST))
+    preview = preview_of(ProfileForm(request.POST), typing=True)
     context = {
         "preview": preview,
         "with_fields": request.POST.get("shown_build") != request.POST.get("build"),
@@ -105,8 +105,7 @@ def _edit(request: HttpRequest, profile: ServerProfile | None, first: dict[str, 
         "topics": "jobs",
         "profile": profile,
         "running": running,
-        "preview": preview_of(form),
-        "untouched": request.method != "POST" and profile is None,
+        "preview": preview_of(form, typing=request.method != "POST"),
         "missing": [] if first.get("build") and first.get("model") else _missing(),
     }
     return render(request, "servers/profile_form.html", context)

@@ -28,12 +28,13 @@ STEPS = {
     "loaded": gettext_lazy("loaded"),
     "ready": gettext_lazy("ready"),
 }
+TROUBLED = {Observed.FAILED, Observed.EXITED, Observed.UNRESPONSIVE}
 OPTIONAL_STEPS = {"mtp", "vision"}
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a start: `seconds` it took, None while it goes on (then `since` is its begin, in seconds since 1970) or lies ahead."""
+    """One step of a start; `seconds` is None while it goes on or lies ahead, `since` its begin."""
 
     word: Any
     status: str  # done, now, failed, ahead

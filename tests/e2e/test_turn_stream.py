@@ -8,20 +8,22 @@ from pathlib import Path
 
 import httpx
 import pytest
+from django.contrib.auth.models import User
 from django.urls import reverse
 from playwright.sync_api import Page, sync_playwright
 
 from controlpanel.demo.tiny_model import make_text_model
-from servers.models import ServerProfile, Turn
+from servers.models import Conversation, ServerProfile, Turn
 from servers.services import conversations as service
-from tests.chat import person, ready_profile
+from tests.chat import now, ready_profile
+from tests.conftest import person
+from tests.e2e.panel import CHROMIUM, CHROMIUM_ARGS
 from tests.engines import Server, running
 from tests.models import tiny_models
 from tests.waiting import wait_for
 from tests.web import cookies, web
 
 pytestmark = pytest.mark.django_db(transaction=True)
-CHROMIUM = "/usr/bin/chromium"
 REPLY_END = "attention reads pixel features instead. Goodbye."
 CLOSE = "event: close\ndata: end"
 
@@ -47,7 +49,7 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def address() -> Iterator[str]:
+def address(valkey: Path) -> Iterator[str]:
     """A running web process."""
     with web() as found:
         yield found
@@ -55,12 +57,7 @@ def address() -> Iterator[str]:
 
 def ask(profile: ServerProfile) -> Turn:
     """A pending turn of charlie's."""
-    return service.ask_in_new_conversation(person("charlie"), profile, "hi")
-
-
-def now(turn: Turn) -> Turn:
-    """The turn as the database has it now."""
-    return Turn.objects.select_related("conversation__user").get(pk=turn.pk)
+    return service.ask_in_new_conversation(person("charlie", "viewer"), profile, "hi")
 
 
 def client_of(turn: Turn, address: str) -> httpx.Client:
@@ -91,9 +88,7 @@ def busy(server: Server) -> bool:
     return any(slot["is_processing"] for slot in httpx.get(f"{server.url}/slots", timeout=30).json())
 
 
-def test_the_streamed_text_is_the_stored_text_and_begins_before_the_end(
-    engine: Server, address: str
-) -> None:
+def test_the_streamed_text_is_the_stored_text_and_begins_before_the_end(engine: Server, address: str) -> None:
     turn = ask(ready_profile(engine.port))
     with client_of(turn, address) as client:
         answer = client.get(place(turn))
@@ -127,10 +122,9 @@ def test_a_client_that_leaves_ends_the_work_of_the_engine(endless: Server, addre
     turn = ask(ready_profile(endless.port))
     received = ""
     with client_of(turn, address) as client, client.stream("GET", place(turn)) as answer:
-        for text in answer.iter_text():
-            received += text
-            if len(deltas(received)) > 5:
-                break
+        texts = answer.iter_text()  # kept: httpx closes the connection with its iterator
+        while len(deltas(received)) < 5:
+            received += next(texts)
         assert busy(endless)
     began = time.monotonic()
     wait_for(lambda: not busy(endless), 5, "the engine to be idle")
@@ -168,9 +162,9 @@ def page(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
     said: list[str] = []
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGS)
         context = browser.new_context(base_url=address, viewport={"width": 390, "height": 800})
-        user = person("charlie")
+        user = person("charlie", "viewer")
         context.add_cookies([{"name": n, "value": v, "url": address} for n, v in cookies(user).items()])
         tab = context.new_page()
         tab.on("console", lambda message: said.append(message.text))
@@ -204,19 +198,24 @@ def test_a_question_is_asked_and_answered_with_the_keyboard(engine: Server, page
     turn = Turn.objects.get()
     assert turn.prompt == "first line\nsecond line"
     assert page.text_content(".turn-answer") == turn.answer
-    assert re.search(r"prefill .+ · first token .+ · accepted 50% \(39/78\)", page.inner_text(".turn-numbers"))
+    assert re.search(
+        r"prefill .+ · first token .+ · accepted 50% \(39/78\)", page.inner_text(".turn-numbers")
+    )
     # The second question stays on the page and comes to its end there.
     page.fill("#prompt", "more")
     page.keyboard.press("Control+Enter")
     page.wait_for_selector('.turn:nth-of-type(2)[data-state="done"]', timeout=60_000)
     assert page.input_value("#prompt") == "" and page.evaluate("document.activeElement.id") == "prompt"
     assert len(streams) == 2
+    root = "document.scrollingElement"
+    assert page.evaluate(f"{root}.scrollHeight - {root}.scrollTop - {root}.clientHeight") < 2
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_stop_ends_the_answer_and_continue_goes_on(endless: Server, page: Page) -> None:
-    ready_profile(endless.port)
-    page.goto(reverse("playground"))
+    user = User.objects.get(username="charlie")
+    conversation = Conversation.objects.create(user=user, profile=ready_profile(endless.port), title="hi")
+    page.goto(reverse("playground-conversation", args=[conversation.pk]))
     page.fill("#prompt", "hi")
     page.keyboard.press("Enter")
     wait_longer(page, 500)
@@ -243,6 +242,10 @@ def test_an_empty_question_is_refused_on_the_page(engine: Server, page: Page) ->
     page.get_by_role("button", name="Send").click()
     page.wait_for_selector("#composer-error [role=alert]")
     assert "Write a question first." in page.inner_text("#composer-error")
+    page.fill("#prompt", "x" * 400_001)
+    page.keyboard.press("Enter")
+    wait_for(lambda: "400001 characters" in page.inner_text("#composer-error"), 30, "the refusal")
+    assert len(page.input_value("#prompt")) == 400_001
 
 
 def test_reloading_keeps_the_part_as_stopped(endless: Server, page: Page) -> None:
@@ -250,6 +253,7 @@ def test_reloading_keeps_the_part_as_stopped(endless: Server, page: Page) -> Non
     page.goto(reverse("playground"))
     page.fill("#prompt", "hi")
     page.keyboard.press("Enter")
+    page.wait_for_url("**/playground/*/")
     wait_longer(page, 500)
     before = tasks(endless)
     page.reload()
@@ -258,7 +262,7 @@ def test_reloading_keeps_the_part_as_stopped(endless: Server, page: Page) -> Non
     assert tasks(endless) == before
 
 
-def test_without_a_ready_server_nothing_can_be_sent(page: Page, tmp_path: Path) -> None:
+def test_without_a_ready_server_nothing_can_be_sent(page: Page) -> None:
     page.goto(reverse("playground"))
     assert page.is_disabled("#prompt") and page.is_disabled("#composer button")
     assert page.get_by_role("link", name="Go to the servers").get_attribute("href") == reverse("servers")

@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -164,9 +166,14 @@ class Panel:
         assert found is not None
         return found
 
-    def client(self) -> httpx.Client:
+    @contextmanager
+    def client(self) -> Iterator[httpx.Client]:
         """A signed-in HTTP client."""
-        client = httpx.Client(base_url=self.url, timeout=30, follow_redirects=True, trust_env=False)
+        with httpx.Client(base_url=self.url, timeout=30, follow_redirects=True, trust_env=False) as client:
+            self._sign_in(client)
+            yield client
+
+    def _sign_in(self, client: httpx.Client) -> None:
         page = client.get("/accounts/login/").text
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
         assert token, page[:2000]
@@ -178,7 +185,6 @@ class Panel:
         assert answer.status_code == 200 and "/accounts/login" not in str(answer.url), answer.text[:2000]
         client.headers["X-CSRFToken"] = client.cookies[f"panel_csrf_{self.port}"]
         client.headers["Referer"] = self.url + "/"
-        return client
 
     def server(self, profile: str) -> dict[str, Any]:
         """One row of `manage.py servers`."""

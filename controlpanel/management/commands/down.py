@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from controlpanel.lib.errors import Refused
-from controlpanel.services import INSTANCE, instance_mark
+from controlpanel.services import FOREGROUND, INSTANCE, instance_mark
 from jobs.models import Job
 from jobs.runtime.procs import alive, find_by_environ, signal_proc
 from jobs.services.audit import Actor
@@ -55,7 +55,9 @@ class Command(BaseCommand):
 
     def _stop_panel(self) -> None:
         found = find_by_environ(INSTANCE, instance_mark())
-        for proc in found:
+        leaders = [proc for proc in find_by_environ("PANEL_ROLE", FOREGROUND) if proc in found]
+        # The foreground process ends all others in order; without one (it was killed) all are asked.
+        for proc in leaders or found:
             signal_proc(proc, signal.SIGTERM)
         deadline = time.monotonic() + SECONDS
         while any(map(alive, found)) and time.monotonic() < deadline:

@@ -12,7 +12,7 @@ from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
 
-from controlpanel.services import INSTANCE, instance_mark, supervisord_conf
+from controlpanel.services import FOREGROUND, INSTANCE, instance_mark, supervisord_conf
 from jobs.services.hosts import local_host
 
 FIRST_USER = "admin"
@@ -64,7 +64,9 @@ class Command(BaseCommand):
         with os.fdopen(os.open(plan, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(plan_data, file)
         os.chdir(settings.BASE_DIR)
-        os.execv(sys.executable, [sys.executable, "-m", "controlpanel.foreground", str(plan)])
+        # The mark lets `down` find this process; end_leftovers() knows not to end itself.
+        environ = {**os.environ, INSTANCE: instance_mark(), "PANEL_ROLE": FOREGROUND}
+        os.execve(sys.executable, [sys.executable, "-m", "controlpanel.foreground", str(plan)], environ)
 
     def _warn_about_bind(self) -> None:
         bind = settings.PANEL_BIND

@@ -10,7 +10,8 @@
   let following = true
 
   function toEnd() {
-    root.scrollTop = root.scrollHeight
+    // At once: the style sheet's smooth scrolling would still be on its way when the next text comes.
+    root.scrollTo({ top: root.scrollHeight, behavior: 'instant' })
   }
 
   document.addEventListener('scroll', () => {
@@ -31,7 +32,7 @@
   })
 
   composer.addEventListener('htmx:afterRequest', (event) => {
-    if (event.detail.elt !== composer || !event.detail.successful) return
+    if (event.detail.elt !== composer || !event.detail.xhr || event.detail.xhr.status >= 400) return
     document.getElementById('composer-error').replaceChildren()
     prompt.value = ''
     prompt.focus()
@@ -58,5 +59,8 @@
     if (event.persisted && document.querySelector('[sse-connect]')) window.location.reload()
   })
 
-  if (document.querySelector('.turn')) toEnd()
+  // After the browser has put the focus into the composer, which may scroll by itself.
+  window.addEventListener('load', () => {
+    if (document.querySelector('.turn')) toEnd()
+  })
 })()

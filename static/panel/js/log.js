@@ -11,6 +11,7 @@
   const MAX_BYTES = 4 * 1024 * 1024
   const MAX_JOINED = 64 * 1024 // characters of a line after which its rest is a line of its own
   const BLOCK = 64 * 1024 // bytes loaded from the file at a time
+  const MAX_LOADED = 1000 // lines of them that are kept, so that what is read stays in the page
   const NEAR = 24 // pixels from the end that count as the end
 
   // What a carriage return would have a terminal overwrite goes; colours around the rest stay.
@@ -117,19 +118,18 @@
       this.end = end
     }
 
-    // Takes lines from the head until MAX_LINES are left; returns how many went.
+    // Takes lines from the head until MAX_LINES are left.
     behead(parent) {
-      let number = Math.max(0, parent.childElementCount - MAX_LINES)
       const nodes = parent.children
-      while (number < nodes.length - 1 && this.end - startOf(nodes[number]) > MAX_BYTES && parent === this.pre &&
-             this.following) number += 1
-      if (number) {
-        const range = document.createRange()
-        range.setStart(parent, 0)
-        range.setEndBefore(nodes[number])
-        range.deleteContents()
-      }
-      return number
+      let number = Math.max(0, nodes.length - MAX_LINES)
+      while (this.following && number < nodes.length - 1 && this.end - startOf(nodes[number]) > MAX_BYTES) number += 1
+      if (!number) return
+      const height = this.following ? 0 : this.pre.scrollHeight
+      const range = document.createRange()
+      range.setStart(parent, 0)
+      range.setEndBefore(nodes[number])
+      range.deleteContents()
+      if (!this.following && parent === this.pre) this.pre.scrollTop -= height - this.pre.scrollHeight
     }
 
     // The same at the end of the page: what goes can be loaded again through a gap.
@@ -185,72 +185,97 @@
     }
 
     scrolled() {
+      if (this.busy) return
       const { scrollTop, scrollHeight, clientHeight } = this.pre
       const atEnd = scrollHeight - scrollTop - clientHeight < NEAR
-      if (atEnd !== this.following && !this.busy) this.follow(atEnd)
-      if (!this.following && scrollTop < NEAR && !this.olderButton.hidden) this.older()
+      if (atEnd && this.hole !== null) this.newer()
+      else if (atEnd !== this.following) this.follow(atEnd)
+      if (!this.following && scrollTop < NEAR) this.older()
     }
 
+    // Loads from the file; `align` names the end of the range at which no line may be cut.
     async load(start, end, align) {
       const answer = await fetch(`${this.section.dataset.range}?start=${start}&end=${end}&align=${align}`)
       if (!answer.ok) throw new Error(String(answer.status))
       const template = document.createElement('template')
       template.innerHTML = await answer.text()
       const piece = template.content.firstElementChild
-      const joined = document.createDocumentFragment()
-      for (const line of [...piece.children]) put(joined, line)
-      return { lines: joined, start: Number(piece.dataset.start), end: Number(piece.dataset.end) }
-    }
-
-    async older() {
-      const head = this.pre.firstElementChild
-      if (this.busy || !head) return
-      const end = startOf(head)
-      if (end <= this.first) return
-      this.busy = true
-      if (this.following) this.follow(false)
-      const label = this.olderButton.textContent
-      this.olderButton.textContent = this.section.dataset.loading
-      try {
-        const piece = await this.load(Math.max(this.first, end - BLOCK), end, 'start')
-        if (piece.lines.firstChild && this.pre.firstElementChild === head) {
-          const height = this.pre.scrollHeight
-          this.pre.prepend(piece.lines)
-          this.pre.scrollTop += this.pre.scrollHeight - height
-          this.curtail()
-        } else if (!piece.lines.firstChild) {
-          this.first = end // the text went while we looked
+      const lines = document.createDocumentFragment()
+      for (const line of [...piece.children]) put(lines, line)
+      let reached = Number(piece.dataset.end)
+      while (lines.childElementCount > MAX_LOADED) {
+        if (align === 'start') {
+          lines.firstElementChild.remove()
+        } else {
+          reached = startOf(lines.lastElementChild)
+          lines.lastElementChild.remove()
         }
-        this.olderButton.textContent = label
-      } catch (error) {
-        this.olderButton.textContent = this.section.dataset.notLoaded
       }
-      this.busy = false
-      this.settle()
+      return { lines, end: reached }
     }
 
-    async fill(gap) {
+    // Runs one load at a time; what it did is shown at its end.
+    async once(action, failed) {
       if (this.busy) return
       this.busy = true
-      const start = Number(gap.dataset.start)
-      const end = Number(gap.dataset.end)
       try {
-        const piece = await this.load(start, Math.min(end, start + BLOCK), 'end')
-        if (this.following) this.follow(false)
-        const lines = piece.lines.childElementCount
-        const before = [...this.pre.children].indexOf(gap)
-        gap.before(piece.lines)
-        if (piece.end >= end || piece.end <= start) gap.remove()
-        gap.dataset.start = piece.end
-        if (gap.dataset.lines) gap.dataset.lines = Math.max(0, Number(gap.dataset.lines) - lines)
-        this.label(gap)
-        if (before < MAX_LINES / 2) this.curtail()
-        else this.behead(this.pre)
+        await action()
       } catch (error) {
-        gap.dataset.label = this.section.dataset.notLoaded
+        failed(this.section.dataset.notLoaded)
       }
       this.busy = false
       this.settle()
+    }
+
+    older() {
+      const head = this.pre.firstElementChild
+      if (!head || startOf(head) <= this.first) return
+      const button = this.olderButton
+      this.once(async () => {
+        if (this.following) this.follow(false)
+        const end = startOf(head)
+        const piece = await this.load(Math.max(this.first, end - BLOCK), end, 'start')
+        if (this.pre.firstElementChild !== head) return
+        if (!piece.lines.firstChild) this.first = end // the text was removed meanwhile
+        const height = this.pre.scrollHeight
+        this.pre.prepend(piece.lines)
+        this.pre.scrollTop += this.pre.scrollHeight - height
+        this.curtail()
+      }, (words) => { button.title = words })
+    }
+
+    newer() {
+      this.once(async () => {
+        const waiting = this.waiting.firstElementChild
+        const end = waiting ? startOf(waiting) : this.end
+        const piece = await this.load(this.hole, Math.min(end, this.hole + BLOCK), 'end')
+        this.pre.append(piece.lines)
+        this.hole = piece.end > this.hole ? piece.end : end
+        if (this.hole >= end) {
+          this.hole = null
+          for (const node of [...this.waiting.children]) put(this.pre, node)
+        }
+        this.behead(this.pre)
+      }, () => {})
+    }
+
+    fill(gap) {
+      this.once(async () => {
+        if (this.following) this.follow(false)
+        const start = Number(gap.dataset.start)
+        const end = Number(gap.dataset.end)
+        const piece = await this.load(start, Math.min(end, start + BLOCK), 'end')
+        const before = [...this.pre.children].indexOf(gap)
+        if (gap.dataset.lines) {
+          gap.dataset.lines = Math.max(0, Number(gap.dataset.lines) - piece.lines.childElementCount)
+        }
+        gap.before(piece.lines)
+        gap.dataset.start = piece.end
+        this.label(gap)
+        if (piece.end >= end || piece.end <= start) gap.remove()
+        if (before < MAX_LINES / 2) this.curtail()
+        else this.behead(this.pre)
+      }, (words) => { gap.dataset.label = words })
     }
   }
 

@@ -79,6 +79,16 @@
     dialog.showModal()
   }
 
+  function complain(text) {
+    const place = document.getElementById('messages')
+    if (!place) return
+    const alert = document.createElement('div')
+    alert.className = 'alert alert-danger'
+    alert.setAttribute('role', 'alert')
+    alert.textContent = text
+    place.replaceChildren(alert)
+  }
+
   function tick() {
     const now = Date.now() / 1000
     document.querySelectorAll('[data-since]').forEach((element) => {
@@ -135,6 +145,10 @@
     if (event.target.matches('[data-filter]')) filterRows(event.target)
   })
   document.addEventListener('htmx:confirm', ask)
+  document.addEventListener('htmx:sendError', () => complain(document.body.dataset.noAnswer))
+  document.addEventListener('htmx:responseError', (event) => {
+    if (event.detail.xhr.status !== 422) complain(document.body.dataset.refused)
+  })
   document.addEventListener('htmx:wsBeforeMessage', remember)
   document.addEventListener('htmx:wsAfterMessage', () => {
     restore()

@@ -1,0 +1,88 @@
+"""GPU samples: the agent's duty that takes and publishes them, and what the pages read."""
+
+import logging
+import time
+
+from django.conf import settings
+from django.db import DatabaseError
+from redis.exceptions import RedisError
+
+from controlpanel.lib.redis import sync_client
+from controlpanel.lib.streams import publish
+from jobs.adapters import nvml
+from jobs.domain.gpu import Gpus, Sample, from_json, marked, to_json
+from jobs.models import Host, Run
+from jobs.runtime.gpus import GpuSampler
+from jobs.services.watch import with_database
+
+logger = logging.getLogger(__name__)
+
+EVENT = "gpus"
+PAUSE = 3.0  # seconds without a further try after a failure, so that a page waits for the broker once
+
+_sampler = GpuSampler(nvml.read)
+_shown: tuple[Gpus, float | None] | None = None  # what pages were told to show
+_next_try = 0.0
+
+
+def stream_of(host_slug: str) -> str:
+    """Return the name of a host's stream; its one entry has `time` and the sample as JSON in `data`."""
+    return f"gpu:{host_slug}"
+
+
+def own_pids(host_slug: str) -> set[int] | None:
+    """Return the pids of a host's active runs; None when the database does not answer."""
+    runs = Run.objects.filter(host__slug=host_slug, state__in=Run.ACTIVE, pid__isnull=False)
+    try:
+        return {pid for pid in runs.values_list("pid", flat=True) if pid is not None}
+    except DatabaseError:
+        return None
+
+
+@with_database
+def sample_gpus() -> None:
+    """Read this host's GPUs and publish what they say."""
+    taken = _sampler.sample()
+    own = own_pids(settings.PANEL_HOST) if taken.gpus.gpus else None
+    publish_sample(settings.PANEL_HOST, Sample(taken.time, marked(taken.gpus, own), taken.since))
+
+
+def publish_sample(host_slug: str, sample: Sample) -> None:
+    """Make it the host's sample; pages are told only when it shows something new."""
+    global _shown
+    fields = {"time": f"{sample.time:.3f}", "data": to_json(sample)}
+    try:
+        sync_client().xadd(stream_of(host_slug), fields, maxlen=1, approximate=False)
+    except (RedisError, OSError) as error:
+        if _shown is not None:
+            logger.warning("GPU samples are not published: %s", error)
+        _shown = None
+        return
+    shown = (sample.gpus, sample.since)
+    if shown != _shown:
+        _shown = shown
+        publish(EVENT, host_slug)
+
+
+def latest() -> list[tuple[Host, Sample | None]] | None:
+    """Return each host with its last sample, if it has any; None when Redis does not answer."""
+    global _next_try
+    if time.monotonic() < _next_try:
+        return None
+    hosts = list(Host.objects.all())
+    try:
+        with sync_client().pipeline(transaction=False) as pipe:
+            for host in hosts:
+                pipe.xrevrange(stream_of(host.slug), count=1)
+            found = pipe.execute()
+    except (RedisError, OSError):
+        _next_try = time.monotonic() + PAUSE
+        return None
+    return [(host, _sample(entries)) for host, entries in zip(hosts, found, strict=True)]
+
+
+def _sample(entries: list[tuple[bytes, dict[bytes, bytes]]]) -> Sample | None:
+    try:
+        return from_json(entries[0][1][b"data"]) if entries else None
+    except (KeyError, ValueError):  # written by something else
+        return None
