@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from controlpanel.lib.text import Worded
+
 if TYPE_CHECKING:
     from jobs.services.jobs import Claimed
 
@@ -17,8 +19,8 @@ class Canceled(Exception):
     """Raised at a step boundary when somebody asked to cancel the job."""
 
 
-class WorkFailed(Exception):
-    """The work said no (not our code): the job ends as failed with this text."""
+class WorkFailed(Worded):
+    """The work said no (not our code): the job ends as failed with this sentence."""
 
 
 class Runner:

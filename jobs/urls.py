@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from jobs.views import audit, builds, logs, models
+from jobs.views import audit, builds, gpus, logs, models
 
 urlpatterns = [
     path("builds/", builds.builds, name="builds"),
@@ -18,5 +18,6 @@ urlpatterns = [
     path("runs/<str:run_id>/log/", logs.run_log, name="run-log"),
     path("runs/<str:run_id>/log/range/", logs.log_range, name="log-range"),
     path("runs/<str:run_id>/log/download/", logs.log_download, name="log-download"),
+    path("gpus/", gpus.gpus, name="gpus"),
     path("audit/", audit.audit, name="audit"),
 ]

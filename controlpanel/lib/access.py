@@ -8,7 +8,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import render, resolve_url
+from django.shortcuts import render
 
 ROLES = ("viewer", "operator", "admin")
 
@@ -43,7 +43,7 @@ def refuse(request: HttpRequest, role: str) -> HttpResponse:
         if request.headers.get("HX-Request"):
             return HttpResponse(status=204, headers={"HX-Redirect": answer["Location"]})
         return answer
-    return render(request, "403.html", {"needed": role, "home": resolve_url("account_logout")}, status=403)
+    return render(request, "403.html", {"needed": role}, status=403)
 
 
 def role_required(role: str) -> Callable[[View], View]:

@@ -23,3 +23,16 @@ class Message:
     def __str__(self) -> str:
         """Return the untranslated text with its parameters filled in."""
         return self.text % self.params if self.params else self.text
+
+
+class Worded(Exception):
+    """An error whose sentence can be translated where it is shown; str() is the English one."""
+
+    def __init__(self, text: str, **params: object) -> None:
+        self.message = Message(text, params)
+        super().__init__(str(self.message))
+
+    @classmethod
+    def of(cls, message: Message) -> Worded:
+        """Return the error that says a message which somebody else made."""
+        return cls(message.text, **message.params)

@@ -1,5 +1,6 @@
-"""Messages of the pure modules in the reader's language."""
+"""Messages of the pure modules, and of rows, in the reader's language."""
 
+import json
 from typing import Any
 
 from django.utils.translation import gettext
@@ -29,6 +30,19 @@ def from_json(value: dict[str, Any]) -> Message:
         key: from_json(item) if isinstance(item, dict) else item for key, item in value["params"].items()
     }
     return Message(value["text"], params)
+
+
+def stored(message: Message) -> str:
+    """Return a message as a text column keeps it."""
+    return json.dumps(to_json(message), ensure_ascii=False)
+
+
+def shown(text: str) -> str:
+    """Return what stored() made of a message in the active language; any other text as it is."""
+    try:
+        return translate(from_json(json.loads(text)))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return text
 
 
 def _plain(value: object) -> Any:

@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from controlpanel.lib.text import N_, Worded
 
-class CommandError(Exception):
+TOO_LONG = N_("%(name)s did not end within %(seconds)s s.")
+TOO_MUCH = N_("%(name)s printed more than %(limit)s KiB.")
+
+
+class CommandError(Worded):
     """A command that could not be started, took too long or said too much; str() says which."""
 
 
@@ -40,13 +45,13 @@ def run_bounded(
             start_new_session=True,
         )
     except OSError as error:
-        raise CommandError(f"cannot run {argv[0]}: {error.strerror}") from error
+        raise CommandError(N_("%(path)s cannot be run: %(why)s"), path=argv[0], why=error.strerror) from error
     name = Path(argv[0]).name + " " + " ".join(argv[1:])
     try:
         out, err = _read_both(process, seconds, limit, name)
         code = process.wait(timeout=max(0.1, seconds))
     except subprocess.TimeoutExpired as error:
-        raise CommandError(f"{name} did not end within {seconds:.0f} s") from error
+        raise CommandError(TOO_LONG, name=name, seconds=round(seconds)) from error
     finally:
         # Grandchildren may hold the pipes open, so the whole group goes, also after a normal end.
         with suppress(ProcessLookupError, PermissionError):
@@ -71,7 +76,7 @@ def _read_both(
         while selector.get_map():
             left = deadline - time.monotonic()
             if left <= 0:
-                raise CommandError(f"{name} did not end within {seconds:.0f} s")
+                raise CommandError(TOO_LONG, name=name, seconds=round(seconds))
             for key, _events in selector.select(left):
                 data = os.read(key.fd, 65536)
                 if not data:
@@ -79,6 +84,6 @@ def _read_both(
                     continue
                 buffers[key.fileobj] += data  # type: ignore[index]
                 if sum(map(len, buffers.values())) > limit:
-                    raise CommandError(f"{name} printed more than {limit // 1024} KiB")
+                    raise CommandError(TOO_MUCH, name=name, limit=limit // 1024)
     out, err = buffers.values()
     return bytes(out), bytes(err)

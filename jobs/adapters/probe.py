@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from controlpanel.lib.words import translate
+from controlpanel.lib.text import N_, Worded
 from controlpanel.llamacpp.capabilities import Capabilities, capabilities_from, why_not_a_server
 from jobs.adapters.commands import CommandError, run_bounded
 
@@ -16,7 +16,7 @@ LIBRARIES = ("libllama*", "libggml*", "libmtmd*")
 BUNDLED = "panel-llama-server"
 
 
-class ProbeError(Exception):
+class ProbeError(Worded):
     """The file is not a llama-server that can be used here; str() says why."""
 
 
@@ -40,11 +40,14 @@ def probe_binary(path: Path) -> Capabilities:
                 for flag in ("--help", "--version", "--list-devices")
             }
         except CommandError as error:
-            raise ProbeError(str(error)) from error
+            raise ProbeError.of(error.message) from error
     help_output = shown["--help"]
     if help_output.code < 0:
         raise ProbeError(
-            f"{path.name} --help was ended by signal {-help_output.code}: {_last(help_output.stderr)}"
+            N_("%(name)s --help was ended by signal %(number)s: %(last)s"),
+            name=path.name,
+            number=-help_output.code,
+            last=_last(help_output.stderr),
         )
     version, devices = shown["--version"], shown["--list-devices"]
     found = capabilities_from(
@@ -52,23 +55,25 @@ def probe_binary(path: Path) -> Capabilities:
     )
     reason = why_not_a_server(found)
     if reason:
-        raise ProbeError(f"{path}: {translate(reason)}")
+        raise ProbeError("%(path)s: %(reason)s", path=path, reason=reason)
     return found
 
 
 def check_executable(path: Path) -> None:
     """Raise ProbeError when the path is no executable file."""
     if not path.is_absolute():
-        raise ProbeError(f"{path} must be an absolute path")
+        raise ProbeError(N_("%(path)s must be an absolute path."), path=path)
     try:
         if path.is_dir():
-            raise ProbeError(f"{path} is a folder; give the path of the llama-server file in it")
+            raise ProbeError(
+                N_("%(path)s is a folder: give the path of the llama-server file in it."), path=path
+            )
         if not path.is_file():
-            raise ProbeError(f"{path} does not exist on this host")
-    except OSError as error:
-        raise ProbeError(f"cannot read {path}: {error.strerror}") from error
+            raise ProbeError(N_("%(path)s does not exist on this host."), path=path)
+    except (OSError, ValueError) as error:
+        raise ProbeError(N_("%(path)s cannot be read: %(why)s"), path=path, why=error) from error
     if not os.access(path, os.X_OK):
-        raise ProbeError(f"{path} may not be executed by this user")
+        raise ProbeError(N_("%(path)s may not be executed by the user that runs the panel."), path=path)
 
 
 def fingerprint(path: Path) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from controlpanel.lib.text import Message, N_
+from controlpanel.lib.text import N_, Message
 
 MIB = 1024 * 1024
 STALE_AFTER = 5.0  # seconds without a new sample after which the numbers are old
@@ -31,7 +31,7 @@ ERRORS = {
     NO_DRIVER: N_("There is no NVIDIA driver on this host."),
     NO_CARD: N_("The NVIDIA driver finds no card in this host."),
     NOT_LOADED: N_("The NVIDIA driver is installed but not loaded."),
-    MISMATCH: N_("The NVIDIA driver and its library have different versions (driver/library version mismatch)."),
+    MISMATCH: N_("The NVIDIA driver and its library differ (driver/library version mismatch)."),
     NO_PERMISSION: N_("The panel may not read the NVIDIA cards of this host."),
     SILENT: N_("The NVIDIA driver does not answer."),
     FAILED: N_("The NVIDIA driver answers with an error: %(words)s"),
@@ -41,7 +41,7 @@ REMEDIES = {
         "If it has an NVIDIA card, install the driver; in a container, pass the cards through. "
         "The panel notices by itself."
     ),
-    NO_CARD: N_("Check that the card sits and has power, and what the kernel log says. Then reboot the host."),
+    NO_CARD: N_("Check that the card sits well and has power, then reboot the host."),
     NOT_LOADED: N_("Load it with “modprobe nvidia”, or reboot the host."),
     MISMATCH: N_("The driver was updated while it was in use. Reboot the host, then start the panel again."),
     NO_PERMISSION: N_("Give the panel's user access to /dev/nvidia* and start the panel again."),
@@ -123,7 +123,7 @@ class GpuSample:
 
 @dataclass(frozen=True)
 class Gpus:
-    """All cards of a host; `problem` is a key of ERRORS when they cannot be read, `words` the driver's own."""
+    """All cards of a host; `problem` is a key of ERRORS when they cannot be read, `words` what NVML says."""
 
     driver: str | None = None
     cuda: str | None = None

@@ -4,6 +4,7 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from controlpanel.lib.words import shown
 from jobs.models.host import Host
 
 
@@ -36,3 +37,8 @@ class Build(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def error_text(self) -> str:
+        """The error in the reader's language."""
+        return shown(self.error)

@@ -4,6 +4,7 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from controlpanel.lib.words import shown
 from jobs.models.host import Host
 
 
@@ -58,3 +59,8 @@ class Job(models.Model):
     def is_active(self) -> bool:
         """True while the job is queued or has an owner."""
         return self.state in self.ACTIVE
+
+    @property
+    def error_text(self) -> str:
+        """The error in the reader's language."""
+        return shown(self.error)

@@ -6,6 +6,7 @@ import time
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from controlpanel.lib.words import shown
 from jobs.models.host import Host
 
 
@@ -48,3 +49,8 @@ class Run(models.Model):
 
     def __str__(self) -> str:
         return self.id
+
+    @property
+    def note_text(self) -> str:
+        """The note in the reader's language."""
+        return shown(self.note)

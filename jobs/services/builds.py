@@ -10,6 +10,8 @@ from django.utils.translation import gettext as _
 
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.streams import publish_on_commit
+from controlpanel.lib.text import Message
+from controlpanel.lib.words import stored, translate
 from controlpanel.llamacpp.capabilities import Capabilities
 from jobs.adapters.probe import ProbeError, check_executable, fingerprint, probe_binary
 from jobs.models import Build, Host
@@ -32,8 +34,8 @@ def register_build(actor: Actor, host: Host, name: str, path: str, *, bundled: b
         raise Refused(_("Give the build a name."), "name")
     try:
         check_executable(Path(path))
-    except (ProbeError, ValueError) as error:
-        raise Refused(error, "path") from error
+    except ProbeError as error:
+        raise Refused(translate(error.message), "path") from error
     try:
         with transaction.atomic():
             build = Build.objects.create(
@@ -84,9 +86,10 @@ def probe_now(build: Build) -> None:
         capabilities = probe_binary(path)
         print_ = fingerprint(path)
     except (ProbeError, OSError) as error:
-        row.update(state=Build.State.FAILED, error=str(error), probed_at=timezone.now())
+        message = error.message if isinstance(error, ProbeError) else Message(str(error))
+        row.update(state=Build.State.FAILED, error=stored(message), probed_at=timezone.now())
         publish_on_commit("build", build.pk)
-        raise WorkFailed(str(error)) from error
+        raise WorkFailed.of(message) from error
     row.update(
         state=Build.State.READY,
         error="",

@@ -13,6 +13,8 @@ from django.db.models import Q
 from django.utils import timezone
 
 from controlpanel.lib.streams import publish, publish_on_commit
+from controlpanel.lib.text import N_
+from controlpanel.lib.words import stored
 from jobs.models import Host, Job
 from jobs.registry import Canceled, Interrupted, WorkFailed, kind_of
 from jobs.runtime.procs import Proc, alive, this_process
@@ -143,7 +145,9 @@ def execute(job_id: int) -> None:
     kind = kind_of(claimed.row.kind)
     try:
         if kind is None:
-            raise WorkFailed(f"no runner for jobs of kind {claimed.row.kind}")
+            raise WorkFailed(
+                N_("This panel has no runner for jobs of the kind %(kind)s."), kind=claimed.row.kind
+            )
         claimed.check()
         kind.runner.run(claimed)
     except Interrupted:
@@ -153,7 +157,7 @@ def execute(job_id: int) -> None:
             kind.runner.cancel(claimed)
         finish(claimed.row, State.CANCELED)
     except WorkFailed as error:
-        finish(claimed.row, State.FAILED, str(error))
+        finish(claimed.row, State.FAILED, stored(error.message))
     except Exception as error:
         logger.exception("job %s", job_id)
         finish(claimed.row, State.ERRORED, f"{type(error).__name__}: {error}")

@@ -7,12 +7,17 @@ from contextlib import suppress
 from django.utils import timezone
 
 from controlpanel.lib.streams import publish
+from controlpanel.lib.text import N_, Message
+from controlpanel.lib.words import stored
 from jobs.adapters import runs as folders
 from jobs.adapters.runs import RunSpec, RunStatus, StartedBefore
 from jobs.models import Host, Run
 
 logger = logging.getLogger(__name__)
 TAIL = 64 * 1024  # bytes of the log kept on the row
+
+ORPHANED = N_("Its shim was killed; the panel watches the process itself.")
+LOST = N_("Its shim was gone when the process ended: the exit code is not known.")
 
 OnEnd = Callable[[Run], None]
 _on_end: dict[str, OnEnd] = {}
@@ -42,9 +47,7 @@ def observe(run: Run) -> RunStatus:
     """Read the run's folder and bring the row up to it; calls the kind's on_end at the end."""
     status = folders.inspect(run.pk)
     if status.status in {"running", "orphaned"}:
-        note = (
-            "" if status.status == "running" else "its shim was killed; the panel watches the process itself"
-        )
+        note = "" if status.status == "running" else stored(Message(ORPHANED))
         changed = Run.objects.filter(pk=run.pk, state=Run.State.CREATED).update(
             state=Run.State.RUNNING, started_at=timezone.now(), pid=status.child.pid if status.child else None
         )
@@ -56,10 +59,10 @@ def observe(run: Run) -> RunStatus:
     return status
 
 
-def abandon(run: Run, note: str) -> None:
+def abandon(run: Run, why: Message) -> None:
     """End a run whose process was never spawned."""
     if Run.objects.filter(pk=run.pk, state=Run.State.CREATED).update(
-        state=Run.State.LOST, note=note, ended_at=timezone.now()
+        state=Run.State.LOST, note=stored(why), ended_at=timezone.now()
     ):
         publish("run", run.pk)
 
@@ -75,10 +78,8 @@ def active_runs(host_slug: str) -> list[Run]:
 
 def _end(run: Run, status: RunStatus) -> None:
     note = status.error
-    if status.status in {"lost", "missing"}:
-        note = note or "the process and its shim are gone; the exit code is not known"
-    elif status.exit_code is None and not note:
-        note = "exit code unknown: its shim was killed before the process ended"
+    if not note and status.exit_code is None:
+        note = stored(Message(LOST))
     won = Run.objects.filter(pk=run.pk, state__in=Run.ACTIVE).update(
         state=Run.State.EXITED if status.status == "exited" else Run.State.LOST,
         exit_code=status.exit_code,

@@ -46,13 +46,10 @@ def _host(host: Host, sample: Sample | None, now: float) -> dict[str, Any]:
         return {"host": host, "kind": "unsampled"}
     since = sample.stale_since(now)
     gpus = sample.gpus
-    if gpus.gpus:
-        kind = "cards"
-    else:
-        kind = "none" if gpus.problem in WITHOUT_GPU else "broken"
+    empty = "none" if gpus.problem in WITHOUT_GPU else "broken"
     return {
         "host": host,
-        "kind": kind,
+        "kind": "cards" if gpus.gpus else empty,
         "driver": gpus.driver or UNKNOWN,
         "cuda": gpus.cuda or UNKNOWN,
         "error": translate(gpus.error) if gpus.error else "",
@@ -80,7 +77,7 @@ def _card(card: GpuSample, *, stale: bool) -> dict[str, Any]:
         "clock": _unit(card.clock_mhz, "MHz"),
         "memory_clock": _unit(card.memory_clock_mhz, "MHz"),
         "link": _link(card),
-        "traffic": _pair(_whole(card.pcie_rx_mib_s), _whole(card.pcie_tx_mib_s), "MiB/s"),
+        "traffic": _traffic(card),
         "fan": _unit(card.fan, "%"),
         "throttle": _throttle(card),
         "alarm": bool(THROTTLE_ALARMS.intersection(card.throttle or ())),
@@ -132,6 +129,12 @@ def _link(card: GpuSample) -> str:
         return UNKNOWN
     text = _("gen %(gen)d ×%(width)d") % {"gen": card.pcie_gen, "width": card.pcie_width}
     return f"{text} / ×{card.pcie_width_max}" if card.pcie_width < (card.pcie_width_max or 0) else text
+
+
+def _traffic(card: GpuSample) -> str:
+    if card.pcie_rx_mib_s is None or card.pcie_tx_mib_s is None:
+        return UNKNOWN
+    return _("in %(rx).0f, out %(tx).0f MiB/s") % {"rx": card.pcie_rx_mib_s, "tx": card.pcie_tx_mib_s}
 
 
 def _gib(mib: int | None) -> str:

@@ -3,6 +3,7 @@
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from controlpanel.lib.words import shown
 from jobs.models import Run
 from servers.models.profile import ServerProfile
 
@@ -44,3 +45,8 @@ class Instance(models.Model):
 
     def __str__(self) -> str:
         return f"{self.profile.name}: {self.observed}"
+
+    @property
+    def error_text(self) -> str:
+        """The error in the reader's language."""
+        return shown(self.error)

@@ -12,6 +12,8 @@ from django.utils.translation import gettext_noop
 
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.streams import publish, publish_on_commit
+from controlpanel.lib.text import N_, Message
+from controlpanel.lib.words import stored
 from controlpanel.llamacpp.serverlog import last_errors
 from jobs.adapters.hostlink import Endpoint
 from jobs.models import Job, Run
@@ -169,11 +171,14 @@ def retry_on_next_port(instance: Instance, run: Run) -> bool:
 
 
 def why_it_ended(run: Run) -> str:
-    """Say in words how a server's process ended, with the most telling lines of its log."""
+    """Say how a server's process ended, with the most telling lines of its log, as a column keeps it."""
     if run.exit_code is None:
-        first = _("The server ended; its exit code is not known (%(note)s).") % {"note": run.note}
+        first = Message(N_("The server ended; its exit code is not known."))
     elif run.exit_code < 0:
-        first = _("The server was ended by signal %(number)d.") % {"number": -run.exit_code}
+        first = Message(N_("The server was ended by signal %(number)s."), {"number": -run.exit_code})
     else:
-        first = _("The server ended with exit code %(code)d.") % {"code": run.exit_code}
-    return "\n".join([first, *last_errors(run.log_tail, 3)])
+        first = Message(N_("The server ended with exit code %(code)s."), {"code": run.exit_code})
+    lines = last_errors(run.log_tail, 3)
+    return stored(
+        Message("%(first)s\n%(lines)s", {"first": first, "lines": "\n".join(lines)}) if lines else first
+    )

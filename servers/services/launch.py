@@ -6,7 +6,8 @@ from pathlib import Path
 
 from django.conf import settings
 
-from controlpanel.lib.words import translate
+from controlpanel.lib.text import N_, Message
+from controlpanel.lib.words import stored
 from controlpanel.llamacpp.problems import errors
 from jobs.adapters import runs as folders
 from jobs.adapters.ports import can_bind, port_owner
@@ -23,6 +24,7 @@ from servers.services.instances import LAUNCH, Observed
 from servers.services.profiles import render_profile
 
 RUN_KIND = "server"
+NOT_SPAWNED = Message(N_("The process was never started."))
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 
 
@@ -37,7 +39,7 @@ class LaunchRunner(Runner):
         try:
             self._launch(job, instance)
         except WorkFailed as error:
-            instances.move(instance, Observed.STARTING, to=Observed.FAILED, error=str(error))
+            instances.move(instance, Observed.STARTING, to=Observed.FAILED, error=stored(error.message))
             raise
 
     def _launch(self, job: Claimed, instance: Instance) -> None:
@@ -52,15 +54,15 @@ class LaunchRunner(Runner):
             if profile.port:
                 _check_port(profile.port)
             if not instances.attach_run(instance, run, port):
-                runs.abandon(run, "the instance was no longer starting")
+                runs.abandon(run, NOT_SPAWNED)
                 return
         job.step("spawn")
         instances.note_step(instance, "spawn")
         rendered = render_profile(profile, instance.port, str(folders.run_dir(run.pk) / "config"))
         wrong = errors(rendered.problems)
         if wrong:
-            runs.abandon(run, "not spawned")
-            raise WorkFailed(translate(wrong[0].message))
+            runs.abandon(run, NOT_SPAWNED)
+            raise WorkFailed.of(wrong[0].message)
         spec = RunSpec(
             argv=[profile.build.path, *rendered.argv],
             cwd=str(Path.home()),
@@ -71,8 +73,8 @@ class LaunchRunner(Runner):
         try:
             runs.spawn(run, spec)
         except SpawnError as error:
-            runs.abandon(run, str(error))
-            raise WorkFailed(str(error)) from error
+            runs.abandon(run, NOT_SPAWNED)
+            raise WorkFailed(N_("The process could not be started: %(why)s"), why=error) from error
 
     def cancel(self, job: Claimed) -> None:
         """Nothing to end here: the stop that canceled the launch ends the run."""
@@ -101,7 +103,7 @@ class StopRunner(Runner):
     def _end_run(self, job: Claimed, run: Run) -> None:
         status = runs.observe(run)
         if status.status == "missing":
-            runs.abandon(run, "stopped before it was spawned")
+            runs.abandon(run, NOT_SPAWNED)
             return
         if not job.params.get("asked"):
             folders.request_stop(run.pk)
@@ -113,20 +115,7 @@ class StopRunner(Runner):
         if not job.wait(ended, GRACE + 5):
             folders.kill(run.pk)
             if not job.wait(ended, 10):
-                raise WorkFailed("the server's process does not end, not even after SIGKILL")
-
-
-def server_ended(run: Run) -> None:
-    """Called once when a server's process has ended: settle the instance that ran it."""
-    instance = Instance.objects.select_related("profile__build__host", "run").filter(run=run).first()
-    if instance is None:
-        return
-    if run.stop_requested or instance.desired == Instance.Desired.STOPPED:
-        instances.move(instance, *Instance.ALIVE, Observed.STOPPING, to=Observed.STOPPED)
-        return
-    if instances.retry_on_next_port(instance, run):
-        return
-    instances.move(instance, *Instance.ALIVE, to=Observed.FAILED, error=instances.why_it_ended(run))
+                raise WorkFailed(N_("The server's process does not end, not even after SIGKILL."))
 
 
 def _instance(job: Claimed) -> Instance | None:
@@ -147,11 +136,14 @@ def _check_files(instance: Instance) -> None:
     try:
         check_executable(Path(profile.build.path))
     except ProbeError as error:
-        raise WorkFailed(f"The build cannot be started: {error}") from error
+        raise WorkFailed(N_("The build cannot be started: %(why)s"), why=error.message) from error
     for artifact in filter(None, (profile.model, profile.mmproj)):
         path = Path(artifact.path)
         if not path.is_file() or not os.access(path, os.R_OK):
-            raise WorkFailed(f"The model file {path} is missing or cannot be read. Was it moved or deleted?")
+            raise WorkFailed(
+                N_("The model file %(path)s is missing or cannot be read. Was it moved or deleted?"),
+                path=path,
+            )
 
 
 def _free_port(taken: set[int]) -> int:
@@ -164,7 +156,9 @@ def _free_port(taken: set[int]) -> int:
         if port not in used | taken and can_bind(port):
             return int(port)
     ports = settings.PANEL_SERVER_PORTS
-    raise WorkFailed(f"No free port between {ports[0]} and {ports[-1]} (PANEL_SERVER_PORTS).")
+    raise WorkFailed(
+        N_("No port from %(low)s to %(high)s is free (PANEL_SERVER_PORTS)."), low=ports[0], high=ports[-1]
+    )
 
 
 def _check_port(port: int) -> None:
@@ -172,6 +166,8 @@ def _check_port(port: int) -> None:
     while not can_bind(port):
         if time.monotonic() > deadline:
             raise WorkFailed(
-                f"Port {port} is used by {port_owner(port)}. Choose another port or leave it empty."
+                N_("Port %(port)s is used by %(owner)s. Choose another port, or leave the field empty."),
+                port=port,
+                owner=port_owner(port),
             )
         time.sleep(0.2)

@@ -91,13 +91,13 @@ def test_a_server_killed_from_outside_is_failed_with_its_signal(panel: Panel) ->
     assert child is not None
     signal_proc(child, signal.SIGKILL)
     wait_for(lambda: panel.server("tiny-mtp-and-vision")["observed"] == "failed", 30, "the failed state")
-    error = panel.value("tiny-mtp-and-vision", "instance.error")
+    error = panel.value("tiny-mtp-and-vision", "instance.error_text")
     assert "signal 9" in error
 
 
 def test_two_people_pressing_start_get_one_instance(panel: Panel) -> None:
     with panel.client() as first, panel.client() as second:
-        path = panel.value("tiny-mtp-and-vision", "reverse('server-start', args=[instance.pk])")
+        path = panel.value("tiny-mtp-and-vision", "reverse('server-start', args=[instance.profile_id])")
         assert {first.post(path).status_code, second.post(path).status_code} <= {200, 204, 409}
     wait_for(lambda: panel.server("tiny-mtp-and-vision")["observed"] == "ready", 60, "the ready server")
     runs = panel.value("smollm2", "Run.objects.filter(state__in=Run.ACTIVE).count()")
@@ -113,7 +113,7 @@ def test_pages_stay_fast_and_say_so_while_the_broker_is_down(panel: Panel) -> No
             began = time.monotonic()
             assert client.get("/servers/").status_code == 200
             assert time.monotonic() - began < 10
-            path = panel.value("tiny-mtp-and-vision", "reverse('server-start', args=[instance.pk])")
+            path = panel.value("tiny-mtp-and-vision", "reverse('server-start', args=[instance.profile_id])")
             client.post(path)
             wait_for(
                 lambda: "waiting for the queue" in client.get("/servers/").text.lower(), 60, "the notice"

@@ -74,7 +74,7 @@ static u64 bytes(Device device, const char *key, u64 otherwise) {
 
 static u32 cards(void) {
     u64 count = number("count", 2);
-    return (u32)(count > CARDS ? CARDS : count);
+    return count > CARDS ? (u32)CARDS : (u32)count;
 }
 
 static Result put_text(const char *value, char *out, u32 size) {

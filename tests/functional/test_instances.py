@@ -20,6 +20,7 @@ from jobs.services.hosts import local_host
 from servers.models import Instance, ServerProfile
 from servers.services import instances
 from servers.services.profiles import ProfileData, delete_profile, save_profile
+from servers.services.settle import settle_instances
 from tests.models import tiny_models
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -134,7 +135,7 @@ def test_a_chosen_port_in_use_names_its_owner(profile: ServerProfile) -> None:
         instances.request_start(CLI, profile)
         assert execute(instances.LAUNCH).state == Job.State.FAILED
         assert port_owner(port).startswith(Path("/proc/self/comm").read_text().strip())
-    error = instance_of(profile).error
+    error = instance_of(profile).error_text
     assert str(port) in error and "pid" in error
 
 
@@ -201,3 +202,45 @@ def test_what_is_in_use_cannot_be_deleted(profile: ServerProfile) -> None:
 def test_nobody_reaches_a_server_that_is_not_ready(profile: ServerProfile) -> None:
     with pytest.raises(Refused, match="stopped"):
         instances.ensure_ready(profile)
+
+
+def test_what_a_killed_process_left_between_two_rows_is_settled(profile: ServerProfile) -> None:
+    instances.request_start(CLI, profile)
+    execute(instances.LAUNCH)
+    run = instance_of(profile).run
+    assert run is not None
+    folders.kill(run.pk)
+    folders.wait(run.pk, 30)
+    # The run's row heard of the end, the instance did not.
+    Run.objects.filter(pk=run.pk).update(state=Run.State.EXITED, exit_code=-9)
+    settle_instances()
+    found = instance_of(profile)
+    assert found.observed == Instance.Observed.FAILED and "signal 9" in found.error_text
+
+
+def test_a_launch_that_ended_by_a_fault_of_ours_leaves_no_instance_starting_for_ever(
+    profile: ServerProfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instances.request_start(CLI, profile)
+    monkeypatch.setattr(runs, "create_run", lambda *_: 1 / 0)
+    assert execute(instances.LAUNCH).state == Job.State.ERRORED
+    settle_instances()
+    found = instance_of(profile)
+    assert found.observed == Instance.Observed.FAILED and "ZeroDivisionError" in found.error_text
+
+
+def test_a_stop_that_failed_can_be_asked_for_again(profile: ServerProfile) -> None:
+    instances.request_start(CLI, profile)
+    execute(instances.LAUNCH)
+    job = instances.request_stop(CLI, profile)
+    jobs.finish(job, Job.State.ERRORED, "a fault")
+    settle_instances()
+    assert instance_of(profile).observed == Instance.Observed.UNRESPONSIVE
+    jobs.execute(instances.request_stop(CLI, profile).pk)
+    assert instance_of(profile).observed == Instance.Observed.STOPPED
+
+
+def test_settling_leaves_a_start_in_progress_alone(profile: ServerProfile) -> None:
+    instances.request_start(CLI, profile)
+    settle_instances()
+    assert instance_of(profile).observed == Instance.Observed.STARTING

@@ -87,7 +87,7 @@ def test_no_from_the_work_and_a_fault_of_ours_are_told_apart(
     job = make(params=params)
     jobs.execute(job.pk)
     job.refresh_from_db()
-    assert (job.state, job.error) == (state, words)
+    assert (job.state, job.error_text) == (state, words)
 
 
 def test_a_second_message_for_a_running_job_does_nothing(runner: Recorder) -> None:

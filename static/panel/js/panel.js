@@ -107,6 +107,7 @@
   function restore() {
     const element = focused && document.getElementById(focused)
     if (element && element !== document.activeElement) element.focus({ preventScroll: true })
+    focused = ''
   }
 
   // A server that was started anew has another log: load it, with a connection that follows it.
