@@ -13,6 +13,7 @@ from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
+from controlpanel.lib import streams
 from controlpanel.lib.redis import sync_client
 from controlpanel.lib.valkey import valkey_binary
 from jobs.models import Host, Run
@@ -56,8 +57,10 @@ def valkey() -> Iterator[Path]:
 
 
 @pytest.fixture
-def redis_server(valkey: Path) -> redis.Redis:
+def redis_server(valkey: Path, monkeypatch: pytest.MonkeyPatch) -> redis.Redis:
     """The panel's client of an empty Valkey."""
+    # Tests before this one may have published to nobody; then publishing pauses.
+    monkeypatch.setattr(streams, "_next_try", 0.0)
     client = sync_client()
     client.flushall()
     return client

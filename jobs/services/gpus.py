@@ -2,6 +2,7 @@
 
 import logging
 import time
+from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError
@@ -50,7 +51,7 @@ def sample_gpus() -> None:
 def publish_sample(host_slug: str, sample: Sample) -> None:
     """Make it the host's sample; pages are told only when it shows something new."""
     global _shown
-    fields = {"time": f"{sample.time:.3f}", "data": to_json(sample)}
+    fields: dict[Any, Any] = {"time": f"{sample.time:.3f}", "data": to_json(sample)}
     try:
         sync_client().xadd(stream_of(host_slug), fields, maxlen=1, approximate=False)
     except (RedisError, OSError) as error:

@@ -3,7 +3,7 @@
 The second way is for what a process killed between two rows left behind.
 """
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from jobs.models import Job, Run
 from jobs.services import runs

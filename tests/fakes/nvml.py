@@ -19,7 +19,12 @@ class FakeNvml:
         self.environ = {"LD_LIBRARY_PATH": str(library), "FAKENVML_STATE": str(state)}
         self._state = state
         self._values: dict[str, object] = {}
-        self.set()
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to two idle cards."""
+        self._values = {}
+        self._change({})
 
     def set(self, **values: object) -> None:
         """Change global values, such as count=8; None takes one away."""

@@ -37,6 +37,7 @@ EXPECTED: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "model-refresh": ("operator", POST, ("model",)),
     "model-delete": ("operator", POST, ("model",)),
     "audit": ("admin", GET, ()),
+    "gpus": ("viewer", GET, ()),
     "run-log": ("viewer", GET, ("run",)),
     "log-range": ("viewer", GET, ("run",)),
     "log-download": ("viewer", GET, ("run",)),

@@ -137,7 +137,7 @@ def test_every_topic_renders_parts_that_its_page_has(seen: None, bob: User, sign
     ):
         answer = client.get(reverse(name, args=args))
         page = text_of(answer)
-        assert f'ws-connect="/ws/?topics={answer.context["topics"]}"' in page
+        assert f'ws-connect="/ws/?topics={answer.context["topics"]},gpus:strip"' in page
         for subscription in live.subscriptions(answer.context["topics"]):
             assert subscription.topic.allowed(bob, subscription.arg)
             ids = replaced(subscription.topic.render(bob, subscription.arg))

@@ -45,6 +45,35 @@
     heard = Date.now()
     show()
   })
+  // An update would take away an element whose request or question is under way, and with it the answer's
+  // place in the page: it waits, only the newest of each element is kept.
+  const held = new Map()
+
+  function takenAway(message) {
+    for (const element of document.querySelectorAll('.htmx-request, [data-asking]')) {
+      for (let node = element; node; node = node.parentElement) {
+        if (node.id && message.includes(`id="${node.id}"`)) return node.id
+      }
+    }
+    return ''
+  }
+
+  function release() {
+    if (!held.size || document.querySelector('.htmx-request, [data-asking]')) return
+    const messages = [...held.values()]
+    held.clear()
+    for (const message of messages) htmx.swap(document.body, message, { swapStyle: 'none' })
+  }
+
+  document.addEventListener('htmx:wsBeforeMessage', (event) => {
+    const id = takenAway(event.detail.message)
+    if (!id) return
+    heard = Date.now()
+    held.set(id, event.detail.message)
+    event.preventDefault()
+  })
+  document.addEventListener('htmx:afterRequest', () => setTimeout(release))
+  document.addEventListener('panel:asked', () => setTimeout(release))
   document.addEventListener('htmx:wsAfterMessage', () => {
     heard = Date.now()
     show()

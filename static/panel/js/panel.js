@@ -73,8 +73,12 @@
     event.preventDefault()
     dialog.querySelector('[data-question]').textContent = event.detail.question
     dialog.returnValue = ''
+    // While the question is open, live updates must not take its button away (live.js).
+    event.target.dataset.asking = ''
     dialog.addEventListener('close', () => {
       if (dialog.returnValue === 'yes') event.detail.issueRequest(true)
+      delete event.target.dataset.asking
+      document.dispatchEvent(new Event('panel:asked'))
     }, { once: true })
     dialog.showModal()
   }
