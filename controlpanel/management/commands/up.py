@@ -1,5 +1,6 @@
 """manage.py up: start the panel on this host."""
 
+import fcntl
 import json
 import os
 import secrets
@@ -10,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlpanel.services import FOREGROUND, INSTANCE, instance_mark, supervisord_conf
 from jobs.services.hosts import local_host
@@ -37,6 +38,8 @@ class Command(BaseCommand):
             (settings.PANEL_DATA / name).mkdir(mode=0o700, exist_ok=True)
         lock = settings.PANEL_DATA / "run" / "up.lock"
         lock.touch(mode=0o600)
+        if _is_held(lock):
+            raise CommandError(f"Another panel runs on the data folder {settings.PANEL_DATA} already.")
         if not host_only:
             self._warn_about_bind()
         call_command("migrate", verbosity=0, interactive=False)
@@ -92,6 +95,15 @@ def first_user() -> str:
     password = kept.read_text(encoding="utf-8").strip()
     user_row = User.objects.filter(username=FIRST_USER).first()
     return password if user_row is not None and user_row.check_password(password) else ""
+
+
+def _is_held(lock: Path) -> bool:
+    with lock.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _host_in_url(bind: str) -> str:
