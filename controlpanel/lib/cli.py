@@ -35,10 +35,8 @@ class JsonCommand(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Print the answer, or the error and exit with 1."""
         as_json = options.pop("as_json")
-        if as_json:
-            logging.disable(logging.WARNING)
         try:
-            value = self.answer(options)
+            value = self._quietly(options) if as_json else self.answer(options)
         except Refused as error:
             if as_json:
                 self._print(json.dumps({"error": error.code, "detail": str(error)}, ensure_ascii=False))
@@ -46,6 +44,13 @@ class JsonCommand(BaseCommand):
                 self.stderr.write(str(error))
             sys.exit(1)
         self._print(json.dumps(value, ensure_ascii=False) if as_json else self.text(value))
+
+    def _quietly(self, options: dict[str, Any]) -> Any:
+        logging.disable(logging.WARNING)
+        try:
+            return self.answer(options)
+        finally:
+            logging.disable(logging.NOTSET)
 
     def _print(self, text: str) -> None:
         try:
