@@ -44,7 +44,7 @@ test: ## Run the tests; choose some with PYTEST_ARGS="tests/unit -k gguf"
 	@$(MAKE) --no-print-directory develop
 	$(PY) -m pytest -m "not real" $(PYTEST_ARGS)
 
-test-real: develop ## Run the tests with a llama-server built from source (the first time takes 20-40 minutes)
+test-real: develop ## Run the tests with a llama-server built from source (the first time takes 10-20 minutes)
 	$(PY) deploy/build_real.py
 	LLAMA_SERVER="$$($(PY) deploy/build_real.py --print)/bin/llama-server" $(PY) -m pytest -m real $(PYTEST_ARGS)
 

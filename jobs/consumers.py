@@ -141,15 +141,18 @@ class LiveConsumer(AsyncWebsocketConsumer):
             shown: dict[Subscription, str] = {}
             clock = asyncio.get_running_loop().time
             await self._render(self._topics, shown)
-            rendered_all = clock()
+            rendered = dict.fromkeys(self._topics, clock())
             while True:
                 kinds, everything = await self._due(box)
                 late = RENDER_ALL_BLIND if feed.down else RENDER_ALL
-                if everything or clock() - rendered_all >= late:
-                    rendered_all = clock()
-                    due = self._topics
-                else:
-                    due = [topic for topic in self._topics if topic.topic.events & kinds]
+                due = [
+                    topic
+                    for topic in self._topics
+                    if everything
+                    or topic.topic.events & kinds
+                    or clock() - rendered[topic] >= min(late, topic.topic.every or late)
+                ]
+                rendered |= dict.fromkeys(due, clock())
                 await self._render(due, shown)
         finally:
             feed.close(box)

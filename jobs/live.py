@@ -32,7 +32,8 @@ class Topic:
 
     `events` are the kinds of rows whose change makes it render again. `allowed(user, arg)` and
     `render(user, arg)` run in a thread; render returns elements with an id and hx-swap-oob="true". A topic
-    with `follow(arg, send)` also sends messages of its own until it is cancelled.
+    with `follow(arg, send)` also sends messages of its own until it is cancelled; one with `every` is also
+    rendered after so many seconds without an event.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Topic:
     allowed: Callable[[Any, str], bool]
     render: Callable[[Any, str], str]
     follow: Follow | None = None
+    every: float | None = None
 
 
 @dataclass(frozen=True)

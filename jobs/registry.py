@@ -1,11 +1,14 @@
-"""Registry of job kinds: which runner does a kind, and on which of the host's queues."""
+"""Registries of jobs: which runner does a kind, on which of the host's queues, and what jobs are about."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from controlpanel.lib.text import Worded
 
 if TYPE_CHECKING:
+    from jobs.models import Job
+    from jobs.services.audit import Actor
     from jobs.services.jobs import Claimed
 
 Queue = Literal["work", "control"]
@@ -24,7 +27,12 @@ class WorkFailed(Worded):
 
 
 class Runner:
-    """Does one kind of job. Each step is idempotent and reads its outcome from the run folder or the row."""
+    """Does one kind of job. Each step is idempotent and reads its outcome from the run folder or the row.
+
+    `keeps` says in words why jobs of this kind cannot be canceled by hand, "" when they can.
+    """
+
+    keeps = ""
 
     def run(self, job: "Claimed") -> None:
         """Do the work from the step cursor on; also called after a dead owner, to recover."""
@@ -33,24 +41,63 @@ class Runner:
     def cancel(self, job: "Claimed") -> None:
         """End what the job started; called in the worker once a cancel was noticed."""
 
+    def dropped(self, job: "Job") -> None:
+        """Settle the subject of a job that was canceled before a worker took it; in the same transaction."""
+
+    def take_back(self, actor: "Actor", job: "Job") -> bool:
+        """Undo by a service of the kind's own what a person cancels; False when there is none."""
+        return False
+
 
 @dataclass(frozen=True)
 class JobKind:
-    """A kind of job as registered by an app."""
+    """A kind of job as registered by an app; `title` is the English text of what it does."""
 
     name: str
     queue: Queue
     runner: Runner
+    title: str
 
 
 _kinds: dict[str, JobKind] = {}
 
 
-def register_kind(name: str, queue: Queue, runner: Runner) -> None:
+def register_kind(name: str, queue: Queue, runner: Runner, title: str = "") -> None:
     """Make a job kind known; called from AppConfig.ready()."""
-    _kinds[name] = JobKind(name, queue, runner)
+    _kinds[name] = JobKind(name, queue, runner, title or name)
 
 
 def kind_of(name: str) -> JobKind | None:
     """Return the registered kind, or None when no app knows it (any more)."""
     return _kinds.get(name)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a job is about, for a page: its name and its address."""
+
+    label: str
+    href: str
+
+
+FindSubjects = Callable[[set[str]], dict[str, Subject]]
+
+_subjects: dict[str, FindSubjects] = {}
+
+
+def register_subject(kind: str, find: FindSubjects) -> None:
+    """Name the function that finds the subjects of this kind by their keys, all with one question."""
+    _subjects[kind] = find
+
+
+def subjects_of(jobs: "list[Job]") -> dict[tuple[str, str], Subject]:
+    """Return the subjects of jobs by (kind, key); one that is gone is missing."""
+    keys: dict[str, set[str]] = {}
+    for job in jobs:
+        keys.setdefault(job.subject_kind, set()).add(job.subject_id)
+    return {
+        (kind, key): subject
+        for kind, wanted in keys.items()
+        if kind in _subjects
+        for key, subject in _subjects[kind](wanted).items()
+    }

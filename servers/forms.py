@@ -1,6 +1,6 @@
 """The form of a server profile: meanings as fields, with what the chosen build says of each."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django import forms
@@ -163,6 +163,7 @@ class FieldView:
     passed: str = ""
     missing: bool = False
     suggestions: tuple[str, ...] = ()
+    offer: str = ""
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -228,12 +229,19 @@ def preview_of(form: ProfileForm, *, typing: bool = False) -> Preview:
         else:
             others.append((problem.level, text))
     fields = {key: _field_view(form, key, found.get(key), rendered, typing) for key in form.fields}
+    if data and offers_mtp(data, form.capabilities):
+        fields["speculation"] = replace(fields["speculation"], offer="mtp")
     grouped = {key for _title, keys in GROUPS for key in keys}
     rest = [key for key in MEANINGS if key not in grouped]
     groups = [(str(title), [fields[key] for key in keys if key in fields]) for title, keys in GROUPS]
     if rest:
         groups.append((_("More"), [fields[key] for key in rest]))
     return Preview(form, rendered, data.build.path if data else "", fields, groups, others)
+
+
+def offers_mtp(data: ProfileData, capabilities: Capabilities) -> bool:
+    """True when the model has MTP heads, the build can use them, and nothing is said of speculation yet."""
+    return bool(data.model.mtp_heads and capabilities.mtp_value and "speculation" not in data.settings)
 
 
 def _field_view(

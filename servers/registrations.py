@@ -1,16 +1,19 @@
 """What the servers app brings into the registries."""
 
-from jobs.registry import register_kind
+from controlpanel.lib.text import N_
+from jobs.registry import register_kind, register_subject
 from jobs.runtime.duties import Duty, register_duty
 from jobs.services.runs import register_run_kind
 from servers import topics
 from servers.services import instances, launch, polls, settle
+from servers.views.rows import server_subjects
 
 
 def register() -> None:
     """Called once from AppConfig.ready()."""
-    register_kind(instances.LAUNCH, "control", launch.LaunchRunner())
-    register_kind(instances.STOP, "control", launch.StopRunner())
+    register_kind(instances.LAUNCH, "control", launch.LaunchRunner(), N_("Start of a server"))
+    register_kind(instances.STOP, "control", launch.StopRunner(), N_("Stop of a server"))
+    register_subject("instance", server_subjects)
     register_run_kind(launch.RUN_KIND, settle.server_ended)
     register_duty(Duty("servers", 1, polls.poll_instances))
     register_duty(Duty("settle", 3, settle.settle_instances))

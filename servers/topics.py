@@ -3,16 +3,12 @@
 from typing import Any
 
 from jobs.live import Topic, register_topic
-from jobs.topics import live, may_see
-from servers.views import rows
+from jobs.topics import list_topic, live, may_see
+from servers.views import attention, lists, rows
 
 
 def _overview(user: Any, _arg: str) -> str:
-    return live("servers/_overview.html", user, rows.overview_context())
-
-
-def _servers(user: Any, _arg: str) -> str:
-    return live("servers/_servers.html", user, rows.servers_context())
+    return live("servers/_overview.html", user, attention.overview_context())
 
 
 def _server(user: Any, pk: str) -> str:
@@ -27,5 +23,7 @@ def register() -> None:
     """Called once from the app's registrations."""
     everything = frozenset({"instance", "run", "job", "build", "artifact"})
     register_topic(Topic("overview", everything, may_see, _overview))
-    register_topic(Topic("servers", everything - {"artifact"}, may_see, _servers))
+    serving, kept = everything - {"artifact"}, frozenset({"instance", "build", "artifact"})
+    register_topic(list_topic(lists.SERVERS, serving, "servers/_servers.html", lists.servers_table))
+    register_topic(list_topic(lists.PROFILES, kept, "servers/_profiles.html", lists.profiles_table))
     register_topic(Topic("server", frozenset({"instance", "run", "job"}), may_see, _server))

@@ -9,6 +9,7 @@ urlpatterns = [
     path("", overview.overview, name="overview"),
     path("servers/", servers.servers, name="servers"),
     path("servers/<int:pk>/", servers.server_detail, name="server-detail"),
+    path("servers/<int:pk>/question/", servers.server_question, name="server-question"),
     path("servers/<int:pk>/start/", servers.server_start, name="server-start"),
     path("servers/<int:pk>/stop/", servers.server_stop, name="server-stop"),
     path("servers/<int:pk>/restart/", servers.server_restart, name="server-restart"),

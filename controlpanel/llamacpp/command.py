@@ -20,6 +20,9 @@ from controlpanel.llamacpp.problems import Problem, error
 # The lowest verbosity at which builds of the newer log dialect print buffer sizes.
 BUFFER_VERBOSITY = "4"
 
+# A stop waits for an answer's thread, which sleeps until its next ping: 30 s by default.
+PING_SECONDS = "2"
+
 _VERBOSITY = frozenset({"-lv", "--verbosity", "--log-verbosity", "-v", "--verbose", "--log-verbose"})
 
 Source = Literal["managed", "passed", "extra"]
@@ -97,6 +100,8 @@ def _managed_lines(caps: Capabilities, managed: Managed, extra: Sequence[str]) -
         wanted.append(("--mmproj", managed.mmproj))
     wanted += [("--alias", managed.alias), ("--host", managed.host), ("--port", str(managed.port))]
     wanted += [("--metrics", None), ("--slots", None)]
+    if not any(normalise(word.split("=")[0]) == "--sse-ping-interval" for word in extra):
+        wanted.append(("--sse-ping-interval", PING_SECONDS))
     if caps.log == "new":
         if not _VERBOSITY.intersection(map(normalise, extra)):
             wanted.append(("-lv", BUFFER_VERBOSITY))

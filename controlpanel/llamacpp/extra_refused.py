@@ -6,7 +6,7 @@ from controlpanel.lib.text import N_
 from controlpanel.llamacpp.helptext import Flag, normalise
 
 _MODEL = N_("%(flag)s: the model is chosen in the field Model.")
-_MMPROJ = N_("%(flag)s: the projector is chosen in the field Projector (mmproj).")
+_MMPROJ = N_("%(flag)s: the projector is chosen in the field Vision projector.")
 _DOWNLOAD = N_(
     "%(flag)s: servers do not download files themselves. "
     "Fetch the model on the page Models and choose it there."

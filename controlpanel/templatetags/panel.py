@@ -34,10 +34,16 @@ COLOURS = {
 }
 
 
-@register.inclusion_tag("panel/_state.html")
-def state(value: str, word: str) -> dict[str, object]:
+@register.simple_tag
+def state(value: str, word: str) -> SafeString:
     """Show a state as a dot and its word."""
-    return {"colour": COLOURS.get(value, "grey"), "working": COLOURS.get(value) == "blue", "word": word}
+    colour = COLOURS.get(value, "grey")
+    return format_html(
+        '<span class="state state-{}{}"><span class="state-dot" aria-hidden="true"></span>{}</span>',
+        colour,
+        " is-working" if colour == "blue" else "",
+        word,
+    )
 
 
 @register.filter
@@ -78,6 +84,12 @@ def tokens(value: int | None) -> str:
 def known(value: object) -> object:
     """Return the value, or a dash when there is none."""
     return UNKNOWN if value is None or value == "" else value
+
+
+@register.filter
+def beyond(value: int, limit: int) -> int:
+    """Return by how much a number passes a limit."""
+    return value - limit
 
 
 @register.filter

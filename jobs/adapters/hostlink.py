@@ -2,19 +2,23 @@
 
 import asyncio
 import io
+import shutil
+import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import httpx
+from django.conf import settings
 
 from jobs.adapters.runs import log_path
+from jobs.logs.cut import last_lines
+from jobs.logs.index import LogIndexes
+from jobs.logs.search import Found, Limits, Place, Rule
 
 RANGE = 4 * 1024 * 1024  # bytes, at most, of one answer
 BLOCK = 64 * 1024
 DOWNLOAD_BLOCK = 256 * 1024
-SEARCH_BLOCK = 1024 * 1024
-LINE = 2000  # bytes, at most, of a line in search results
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,14 @@ class ServerAddress:
     headers: dict[str, str] = field(repr=False)
 
 
+@dataclass(frozen=True)
+class Disk:
+    """The disk of a host's data folder, in bytes."""
+
+    total: int
+    free: int
+
+
 class HostLink:
     """Reads logs and reaches servers of this machine.
 
@@ -42,6 +54,9 @@ class HostLink:
     its text begins when older text was removed (the bytes before it are a hole). A log that is not there
     reads as empty.
     """
+
+    def __init__(self) -> None:
+        self._indexes = LogIndexes()
 
     def log_size(self, run_id: str, log_start: int = 0) -> tuple[int, int]:
         """Return the log's first and last offset."""
@@ -73,37 +88,29 @@ class HostLink:
             if len(block) < start - begin:
                 break  # the file became shorter
             start, data = begin, block + data
-        place = len(data) - 1 if data.endswith(b"\n") else len(data)
-        for _ in range(lines):
-            place = data.rfind(b"\n", 0, place)
-            if place < 0:
-                break
-        if place >= 0:
-            start, data = start + place + 1, data[place + 1 :]
-        return start, data
+        head = last_lines(data, lines)
+        return start + head, data[head:]
 
-    def log_search(self, run_id: str, text: str, limit: int, log_start: int = 0) -> list[tuple[int, str]]:
-        """Return (offset, line) of the first `limit` lines that contain the text; ASCII case is ignored.
+    def log_search(
+        self, run_id: str, rule: Rule, place: Place, log_start: int, stop: threading.Event
+    ) -> Found:
+        """Return the line to which the rule applies that is next from the place, and how many there are.
 
-        Lines longer than 1 MiB are searched in parts; long lines are returned with their first 2,000 bytes.
+        Takes at most about 2 s and goes on with the next call; `stop` ends it within one block of 1 MiB.
         """
-        wanted = text.encode().lower()
-        found: list[tuple[int, str]] = []
-        if not wanted:
-            return found
-        for offset, lines in self._line_blocks(run_id, log_start):
-            lower = lines.lower()
-            at = lower.find(wanted)
-            while at >= 0:
-                begin = lines.rfind(b"\n", 0, at) + 1
-                line_end = lines.find(b"\n", at)
-                line_end = len(lines) if line_end < 0 else line_end
-                line = lines[begin:line_end].rstrip(b"\r")[:LINE]
-                found.append((offset + begin, line.decode("utf-8", "replace")))
-                if len(found) >= limit:
-                    return found
-                at = lower.find(wanted, line_end)
-        return found
+        inode, size = self._stat(run_id)
+        index = self._indexes.get(run_id, inode, size)
+
+        def read(start: int, end: int) -> bytes:
+            return self.log_range(run_id, start, end)
+
+        return index.find(read, rule, min(log_start, size), size, place, Limits(stop))
+
+    def log_line(self, run_id: str, at: int, stop: threading.Event) -> int | None:
+        """Return the number of the line to which byte `at` belongs; None when counting took too long."""
+        inode, size = self._stat(run_id)
+        index = self._indexes.get(run_id, inode, size)
+        return index.line(lambda start, end: self.log_range(run_id, start, end), min(at, size), Limits(stop))
 
     def log_download(self, run_id: str, log_start: int = 0) -> Iterator[bytes]:
         """Yield the log as it is now in blocks of 256 KB."""
@@ -121,27 +128,23 @@ class HostLink:
         headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
         return ServerAddress(f"http://127.0.0.1:{endpoint.port}", headers)
 
-    def _size(self, run_id: str) -> int:
+    def data_disk(self) -> Disk | None:
+        """Return the disk of the data folder, None when it cannot be asked; free is for the panel to use."""
         try:
-            return log_path(run_id).stat().st_size
-        except FileNotFoundError:
-            return 0
+            usage = shutil.disk_usage(settings.PANEL_DATA)
+        except OSError:
+            return None
+        return Disk(usage.total, usage.free)
 
-    def _line_blocks(self, run_id: str, start: int) -> Iterator[tuple[int, bytes]]:
-        end = self._size(run_id)
-        rest = b""
-        while start < end:
-            block = self.log_range(run_id, start, min(start + SEARCH_BLOCK, end))
-            if not block:
-                return
-            data = rest + block
-            start += len(block)
-            line_end = data.rfind(b"\n") + 1
-            if start >= end or (not line_end and len(data) >= SEARCH_BLOCK):
-                line_end = len(data)
-            if line_end:
-                yield start - len(data), data[:line_end]
-            rest = data[line_end:]
+    def _size(self, run_id: str) -> int:
+        return self._stat(run_id)[1]
+
+    def _stat(self, run_id: str) -> tuple[int, int]:
+        try:
+            found = log_path(run_id).stat()
+        except FileNotFoundError:
+            return 0, 0
+        return found.st_ino, found.st_size
 
 
 _LOCAL = HostLink()

@@ -1,6 +1,7 @@
 """Where to cut a log's bytes: at line ends where possible, never inside a character."""
 
 BATCH = 16 * 1024
+BATCH_LINES = 1024  # the HTML of a line is so much longer than an empty line that these must be few
 
 
 def utf8_cut(data: bytes) -> int:
@@ -23,8 +24,28 @@ def utf8_start(data: bytes) -> int:
     return min(3, len(data))
 
 
+def few_lines(data: bytes, most: int = BATCH_LINES) -> int:
+    """Return the length of the first lines of the data, all of it when they are not more than `most`."""
+    if data.count(b"\n") <= most:
+        return len(data)
+    at = 0
+    for _ in range(most):
+        at = data.index(b"\n", at) + 1
+    return at
+
+
+def last_lines(data: bytes, most: int) -> int:
+    """Return where the last `most` lines of the data begin."""
+    at = len(data) - 1 if data.endswith(b"\n") else len(data)
+    for _ in range(most):
+        at = data.rfind(b"\n", 0, max(at, 0))
+        if at < 0:
+            break
+    return at + 1
+
+
 def batch_ends(data: bytes, *, flush: bool = False, final: bool = False) -> list[int]:
-    """Return where to cut data into batches of at most 16 KB.
+    """Return where to cut data into batches of at most 16 KB and 1,024 lines.
 
     A batch ends at a line end, or inside a line that is longer than a batch. What follows the last line end
     is left out unless `flush` (then whole characters of it go) or `final` (then all of it goes).
@@ -34,7 +55,7 @@ def batch_ends(data: bytes, *, flush: bool = False, final: bool = False) -> list
     while at < size:
         line_end = data.rfind(b"\n", at, at + BATCH)
         if line_end >= 0:
-            at = line_end + 1
+            at += few_lines(data[at : line_end + 1])
         elif size - at > BATCH or (size - at == BATCH and not final):
             at += utf8_cut(data[at : at + BATCH])
         elif final:

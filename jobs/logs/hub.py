@@ -18,7 +18,8 @@ from redis.exceptions import RedisError
 
 from controlpanel.lib.redis import async_client
 from jobs.adapters.hostlink import RANGE, HostLink
-from jobs.logs.cut import BATCH, batch_ends, utf8_start
+from jobs.logs.ansi import Style
+from jobs.logs.cut import BATCH, BATCH_LINES, batch_ends, utf8_start
 from jobs.logs.window import Window
 from jobs.models import Run
 from jobs.runtime.shipper import stream_of
@@ -42,9 +43,9 @@ async def in_thread(call: Callable[..., T], *args: object) -> T:
 class LogHub:
     """Fills the window of one log, from byte `at` on, until the run has ended."""
 
-    def __init__(self, run_id: str, link: HostLink, at: int, fresh: bool) -> None:
+    def __init__(self, run_id: str, link: HostLink, at: int, fresh: bool, style: Style) -> None:
         self.run_id = run_id
-        self.window = Window(at, fresh)
+        self.window = Window(at, fresh, style)
         self.generation = 0  # grows when the file was replaced and viewers must begin anew
         self.viewers = 0
         self.closed = False
@@ -94,7 +95,7 @@ class LogHub:
         if start > window.end:
             window.jump(start)
         if start + len(data) > window.end:
-            window.add(data[window.end - start :])
+            window.add(data[window.end - start :], time.time())
             self._tell()
 
     async def _look_at_file(self) -> None:
@@ -148,28 +149,35 @@ def entries_of(answer: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:
 def _joined(entries: list[dict[bytes, bytes]]) -> list[tuple[int, bytes]]:
     """Return (start, data) of the entries, small ones that touch each other joined."""
     pieces: list[tuple[int, list[bytes], int]] = []
+    lines = 0
     for fields in entries:
         if b"data" not in fields:
             continue
         start, data = int(fields[b"start"]), fields[b"data"]
-        if pieces and pieces[-1][2] == start and start + len(data) - pieces[-1][0] <= BATCH:
+        lines += data.count(b"\n")
+        small = pieces and start + len(data) - pieces[-1][0] <= BATCH and lines <= BATCH_LINES
+        if small and pieces[-1][2] == start:
             begin, parts, end = pieces[-1]
             parts.append(data)
             pieces[-1] = (begin, parts, end + len(data))
         else:
             pieces.append((start, [data], start + len(data)))
+            lines = data.count(b"\n")
     return [(start, b"".join(parts)) for start, parts, _ in pieces]
 
 
 _hubs: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, LogHub]]" = weakref.WeakKeyDictionary()
 
 
-def join(run_id: str, link: HostLink, at: int, fresh: bool) -> LogHub:
-    """Return the run's hub for one more viewer; a new one begins at byte `at`, a line's first if `fresh`."""
+def join(run_id: str, link: HostLink, at: int, fresh: bool, style: Style) -> LogHub:
+    """Return the run's hub for one more viewer.
+
+    A new one begins at byte `at`, a line's first if `fresh`, in the style that the text before it left.
+    """
     hubs = _hubs.setdefault(asyncio.get_running_loop(), {})
     hub = hubs.get(run_id)
     if hub is None or hub.closed or hub.reader is None or hub.reader.done():
-        hub = hubs[run_id] = LogHub(run_id, link, at, fresh)
+        hub = hubs[run_id] = LogHub(run_id, link, at, fresh, style)
         hub.reader = asyncio.create_task(hub.read(), name=f"log hub {run_id}")
     hub.viewers += 1
     return hub

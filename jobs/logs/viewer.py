@@ -7,7 +7,9 @@ from channels.db import database_sync_to_async
 
 from jobs.adapters import hostlink
 from jobs.logs import hub, render
+from jobs.logs.ansi import Style, style_after
 from jobs.logs.cut import batch_ends, utf8_cut, utf8_start
+from jobs.logs.ranges import style_before
 from jobs.logs.window import FRAME
 from jobs.models import Run
 
@@ -34,11 +36,12 @@ async def _follow_file(run_id: str, send: Send) -> None:
     if run.state in Run.ACTIVE:
         data = data[: utf8_cut(data)]
     end = start + len(data)
-    source = hub.join(run_id, link, end, not data or data.endswith(b"\n"))
+    style = await hub.in_thread(style_before, link, run_id, start, run.log_start)
+    source = hub.join(run_id, link, end, not data or data.endswith(b"\n"), style_after(data, style))
     try:
         generation, cursor = source.generation, source.window.cursor(end)
         replace = True
-        for html in _snapshot(start, data, run.log_start):
+        for html in _snapshot(start, data, run.log_start, style):
             await send(render.frame(run_id, html, replace=replace))
             replace = False
             await asyncio.sleep(INTERVAL)
@@ -63,18 +66,19 @@ def _bounded(start: int, data: bytes) -> tuple[int, bytes]:
     return start, data
 
 
-def _snapshot(start: int, data: bytes, first: int) -> Iterator[str]:
+def _snapshot(start: int, data: bytes, first: int, style: Style) -> Iterator[str]:
     """Yield the messages' content; the first carries the log's start and may be empty."""
     parts: list[str] = []
     size, done, begin = 0, 0, 0
-    mark: int | None = first
+    opening = True
     for cut in batch_ends(data, final=True):
         fresh = done == 0 or data[done - 1 : done] == b"\n"
-        html = render.render(data[done:cut], start + done, fresh)
+        html = render.render(data[done:cut], start + done, fresh, style)
+        style = style_after(data[done:cut], style)
         if parts and size + len(html) > FRAME:
-            yield render.piece("".join(parts), start + begin, start + done, first=mark)
-            parts, size, begin, mark = [], 0, done, None
+            yield render.piece("".join(parts), start + begin, start + done, first=first, snapshot=opening)
+            parts, size, begin, opening = [], 0, done, False
         parts.append(html)
         size += len(html)
         done = cut
-    yield render.piece("".join(parts), start + begin, start + done, first=mark)
+    yield render.piece("".join(parts), start + begin, start + done, first=first, snapshot=opening)

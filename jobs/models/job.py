@@ -61,6 +61,11 @@ class Job(models.Model):
         return self.state in self.ACTIVE
 
     @property
+    def word(self) -> str:
+        """The state in words; get_state_display() would translate all states to find one."""
+        return str(self.State(self.state).label)
+
+    @property
     def error_text(self) -> str:
         """The error in the reader's language."""
         return shown(self.error)

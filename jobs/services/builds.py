@@ -10,11 +10,11 @@ from django.utils.translation import gettext as _
 
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.streams import publish_on_commit
-from controlpanel.lib.text import Message
+from controlpanel.lib.text import N_, Message
 from controlpanel.lib.words import stored, translate
 from controlpanel.llamacpp.capabilities import Capabilities
 from jobs.adapters.probe import ProbeError, check_executable, fingerprint, probe_binary
-from jobs.models import Build, Host
+from jobs.models import Build, Host, Job
 from jobs.registry import Runner, WorkFailed
 from jobs.services.audit import Actor, record
 from jobs.services.jobs import Claimed, create_job
@@ -111,3 +111,19 @@ class ProbeRunner(Runner):
         if build is not None:
             job.step("probe")
             probe_now(build)
+
+    def cancel(self, job: Claimed) -> None:
+        """Say on the build that nobody probed it."""
+        _give_up(job.row)
+
+    def dropped(self, job: Job) -> None:
+        """Say on the build that nobody probed it."""
+        _give_up(job)
+
+
+def _give_up(job: Job) -> None:
+    canceled = stored(Message(N_("The probe was canceled. Probe the build again to use it.")))
+    if Build.objects.filter(pk=job.subject_id, state=Build.State.PROBING).update(
+        state=Build.State.FAILED, error=canceled
+    ):
+        publish_on_commit("build", job.subject_id)

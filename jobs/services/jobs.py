@@ -11,14 +11,16 @@ from celery import current_app
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
+from controlpanel.lib.errors import Refused
 from controlpanel.lib.streams import publish, publish_on_commit
 from controlpanel.lib.text import N_
 from controlpanel.lib.words import stored
 from jobs.models import Host, Job
 from jobs.registry import Canceled, Interrupted, WorkFailed, kind_of
 from jobs.runtime.procs import Proc, alive, this_process
-from jobs.services.audit import Actor
+from jobs.services.audit import Actor, record
 
 logger = logging.getLogger(__name__)
 REQUEUE_AFTER = timedelta(seconds=10)
@@ -56,7 +58,9 @@ def enqueue(job: Job) -> bool:
     except Exception as error:  # kombu raises many kinds; the row stays queued whatever it was
         logger.warning("job %s waits for the queue: %s", job.pk, error)
         return False
-    Job.objects.filter(pk=job.pk, state=State.QUEUED).update(enqueued_at=timezone.now())
+    # Not once a worker has taken it meanwhile: the column says that a wake-up waits to be taken.
+    same = {"state": job.state, "owner_pid": job.owner_pid, "owner_start": job.owner_start}
+    Job.objects.filter(pk=job.pk, **same).update(enqueued_at=timezone.now())
     return True
 
 
@@ -114,7 +118,7 @@ def claim(job_id: int) -> Claimed | None:
     if job is None:
         return None
     me = this_process()
-    mine = {"owner_boot": me.boot, "owner_pid": me.pid, "owner_start": me.start}
+    mine = {"owner_boot": me.boot, "owner_pid": me.pid, "owner_start": me.start, "enqueued_at": None}
     if job.state == State.QUEUED:
         won = Job.objects.filter(pk=job_id, state=State.QUEUED).update(
             state=State.RUNNING, started_at=timezone.now(), **mine
@@ -179,13 +183,30 @@ def finish(job: Job, state: str, error: str = "") -> bool:
 
 def request_cancel(job: Job) -> None:
     """Ask a job to end: a queued one at once, a running one at its next check."""
-    if Job.objects.filter(pk=job.pk, state=State.QUEUED).update(
-        state=State.CANCELED, ended_at=timezone.now()
-    ):
-        publish_on_commit("job", job.pk)
-        return
+    with transaction.atomic():
+        if Job.objects.filter(pk=job.pk, state=State.QUEUED).update(
+            state=State.CANCELED, ended_at=timezone.now()
+        ):
+            kind = kind_of(job.kind)
+            if kind is not None:
+                kind.runner.dropped(job)
+            publish_on_commit("job", job.pk)
+            return
     Job.objects.filter(pk=job.pk, state=State.RUNNING).update(state=State.CANCELING)
     publish_on_commit("job", job.pk)
+
+
+def cancel_job(actor: Actor, job: Job) -> None:
+    """Cancel a job as a person asks for it; Refused when it has ended or cannot be taken back."""
+    kind = kind_of(job.kind)
+    if not job.is_active:
+        raise Refused(_("The job has ended already: it is %(state)s.") % {"state": job.get_state_display()})
+    if kind is not None and kind.runner.keeps:
+        raise Refused(_(kind.runner.keeps))
+    with transaction.atomic():
+        record(actor, "job.cancel", job, before={"state": job.state})
+        if kind is None or not kind.runner.take_back(actor, job):
+            request_cancel(job)
 
 
 def reconcile(host: Host) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 from django import template
 
 from jobs.views import gpus
-from jobs.views.rows import strip_context
+from jobs.views.work import strip_context
 
 register = template.Library()
 

@@ -9,20 +9,23 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from controlpanel.lib.access import role_required
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.htmx import back, leave, say_no
+from controlpanel.lib.listing import tidy
 from jobs.forms import BuildForm
 from jobs.models import Build
 from jobs.services import builds as service
 from jobs.services.audit import Actor
 from jobs.services.hosts import local_host
 from jobs.views import rows
+from jobs.views.lists import BUILDS, builds_table
 
 
 @require_safe
 @role_required("viewer")
 def builds(request: HttpRequest) -> HttpResponse:
     """List all builds."""
-    context = {"section": "builds", "topics": "builds,jobs", **rows.builds_context()}
-    return render(request, "jobs/builds.html", context)
+    table = builds_table(BUILDS.read(request.GET))
+    context = {"section": "builds", "topics": f"{table.wish.topic},jobs", "table": table}
+    return tidy(request, render(request, "jobs/builds.html", context), table)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

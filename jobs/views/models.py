@@ -9,20 +9,23 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from controlpanel.lib.access import role_required
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.htmx import back, leave, say_no
+from controlpanel.lib.listing import tidy
 from jobs.forms import ModelForm
 from jobs.models import ModelArtifact
 from jobs.services import artifacts as service
 from jobs.services.audit import Actor
 from jobs.services.hosts import local_host
 from jobs.views import rows
+from jobs.views.lists import MODELS, models_table
 
 
 @require_safe
 @role_required("viewer")
 def models(request: HttpRequest) -> HttpResponse:
     """List all model artifacts."""
-    context = {"section": "models", "topics": "models,jobs", **rows.models_context()}
-    return render(request, "jobs/models.html", context)
+    table = models_table(MODELS.read(request.GET))
+    context = {"section": "models", "topics": f"{table.wish.topic},jobs", "table": table}
+    return tidy(request, render(request, "jobs/models.html", context), table)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -47,7 +50,7 @@ def model_register(request: HttpRequest) -> HttpResponse:
 def model_detail(request: HttpRequest, pk: int) -> HttpResponse:
     """Show what a file's header says."""
     artifact = get_object_or_404(ModelArtifact.objects.select_related("host"), pk=pk)
-    context = {"section": "models", "topics": "jobs", **rows.model_row(artifact)}
+    context = {"section": "models", "topics": f"model:{pk},jobs", **rows.model_context(artifact)}
     return render(request, "jobs/model.html", context)
 
 

@@ -1,17 +1,15 @@
 """What the pages of the jobs app show, read from the rows: for first renders and for live updates."""
 
-from datetime import timedelta
 from typing import Any
 
-from django.db.models import QuerySet
-from django.utils import timezone
+from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
-from jobs.models import Build, Host, Job, ModelArtifact
+from jobs.models import Build, ModelArtifact
+from jobs.registry import Subject
 from jobs.services.builds import capabilities_of
+from jobs.views.work import waits_by_subject
 
-WAITS_AFTER = timedelta(seconds=3)  # a queued job that nobody took within this time waits for the queue
-UNSEEN_AFTER = timedelta(seconds=15)  # three heartbeats
 HEADER = {
     "name": _("Name in the file"),
     "parameters": _("Parameters"),
@@ -27,30 +25,10 @@ HEADER = {
 }
 
 
-def waiting_jobs() -> QuerySet[Job]:
-    """Return the jobs that have been queued for so long that the queue or the worker must be away or busy."""
-    return Job.objects.filter(state=Job.State.QUEUED, created_at__lt=timezone.now() - WAITS_AFTER)
-
-
-def is_waiting(subject_kind: str, subject_id: object) -> bool:
-    """True when the newest job of a row waits for the queue."""
-    newest = Job.objects.filter(subject_kind=subject_kind, subject_id=str(subject_id)).first()
-    return (
-        newest is not None
-        and newest.state == Job.State.QUEUED
-        and newest.created_at < timezone.now() - WAITS_AFTER
-    )
-
-
-def silent_hosts() -> list[Host]:
-    """Return the hosts whose agent has not been seen for some heartbeats."""
-    limit = timezone.now() - UNSEEN_AFTER
-    return [host for host in Host.objects.all() if host.agent_seen_at is None or host.agent_seen_at < limit]
-
-
-def strip_context() -> dict[str, Any]:
-    """What the strip on top of each page says."""
-    return {"waiting": waiting_jobs().count(), "silent": silent_hosts()}
+def build_subjects(keys: set[str]) -> dict[str, Subject]:
+    """Find the builds that jobs are about."""
+    rows = Build.objects.filter(pk__in=[key for key in keys if key.isdigit()]).values_list("pk", "name")
+    return {str(pk): Subject(name, reverse("build-detail", args=[pk])) for pk, name in rows}
 
 
 def build_row(build: Build) -> dict[str, Any]:
@@ -62,21 +40,9 @@ def build_row(build: Build) -> dict[str, Any]:
     }
 
 
-def builds_context() -> dict[str, Any]:
-    """All builds."""
-    rows = Build.objects.select_related("host").prefetch_related("profiles")
-    return {"rows": [build_row(build) for build in rows]}
-
-
 def build_context(build: Build) -> dict[str, Any]:
     """One build's page."""
-    return {**build_row(build), "waits": is_waiting("build", build.pk)}
-
-
-def models_context() -> dict[str, Any]:
-    """All model artifacts."""
-    rows = ModelArtifact.objects.select_related("host").prefetch_related("profiles", "vision_profiles")
-    return {"rows": [model_row(artifact) for artifact in rows]}
+    return {**build_row(build), "wait": waits_by_subject("build").get(str(build.pk))}
 
 
 def model_row(artifact: ModelArtifact) -> dict[str, Any]:
@@ -84,5 +50,10 @@ def model_row(artifact: ModelArtifact) -> dict[str, Any]:
     return {
         "artifact": artifact,
         "profiles": [*artifact.profiles.all(), *artifact.vision_profiles.all()],
-        "header": [(label, artifact.header.get(key)) for key, label in HEADER.items() if artifact.header],
     }
+
+
+def model_context(artifact: ModelArtifact) -> dict[str, Any]:
+    """One artifact's page."""
+    header = [(label, artifact.header.get(key)) for key, label in HEADER.items() if artifact.header]
+    return {**model_row(artifact), "header": header}

@@ -34,6 +34,7 @@ class BlockSplitter:
     def __init__(self) -> None:
         self._kind: Kind = "none"
         self._fence = ""  # the marker that opened the fence, which may be one inside a list
+        self._indent = 0  # columns at which the text of the last item of a list begins
         self._plain = False
         self._lines: list[str] = []
         self._size = 0
@@ -94,6 +95,9 @@ class BlockSplitter:
             self._fence = fence[2]
         if self._kind == "none":
             self._kind = _kind_of(line)
+        item = _ITEM.match(line) if self._kind == "list" else None
+        if item and (not self._indent or len(item[1]) < self._indent):
+            self._indent = len(item[0])
         self._keep(line + "\n", blocks)
         if self._kind == "text" and _HEADING.match(line):
             self._close(blocks)
@@ -104,13 +108,19 @@ class BlockSplitter:
             return False
         if self._kind == "code":
             return not _INDENT.match(line)
+        if self._kind == "list":
+            return self._ends_list(line)
         if _FENCE.match(line) or _HEADING.match(line):
             return True
-        if self._kind == "list":
-            if _RULE.match(line):
-                return True
-            return self._blanks > 0 and not line.startswith(("  ", "\t")) and not _ITEM.match(line)
         return bool(_ITEM.match(line)) and not _RULE.match(line) and _may_interrupt(line)
+
+    def _ends_list(self, line: str) -> bool:
+        columns = line.expandtabs(4)
+        if len(columns) - len(columns.lstrip(" ")) >= self._indent:
+            return False
+        if _FENCE.match(line) or _HEADING.match(line) or _RULE.match(line):
+            return True
+        return self._blanks > 0 and not _ITEM.match(line)
 
     def _keep(self, text: str, blocks: list[Block]) -> None:
         self._lines.append(text)
@@ -122,7 +132,8 @@ class BlockSplitter:
 
     def _close(self, blocks: list[Block]) -> None:
         self._emit(blocks)
-        self._kind, self._fence, self._plain, self._blanks = "none", "", False, 0
+        self._kind, self._fence, self._plain = "none", "", False
+        self._blanks = self._indent = 0
 
     def _emit(self, blocks: list[Block]) -> None:
         if self._lines:
@@ -152,5 +163,5 @@ def _may_interrupt(line: str) -> bool:
 
 
 def _closes(line: str, fence: str) -> bool:
-    mark = line.strip(" \t")
+    mark = line.strip(" \t\r")
     return len(mark) >= len(fence) and not mark.strip(fence[0])

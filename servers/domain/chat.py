@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controlpanel.lib.text import N_, Message
+from servers.domain.sampling import SETTINGS
 from servers.domain.sse import EventReader, ServerEvent
 
 MAX_IMAGE = 10 * 1024 * 1024  # bytes
@@ -28,8 +29,12 @@ class ChatOptions:
     """What a request asks for beyond its texts; None leaves it to the server's settings."""
 
     system: str = ""
-    max_tokens: int | None = None
     temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repeat_penalty: float | None = None
+    max_tokens: int | None = None
     seed: int | None = None
     thinking: bool | None = None
     prefill: str = ""  # the part of the answer that exists already and is to be continued
@@ -90,10 +95,10 @@ def build_request(
     }
     if thinking is not None:
         request["chat_template_kwargs"] = {"enable_thinking": thinking}
-    for name in ("max_tokens", "temperature", "seed"):
-        value = getattr(options, name)
+    for setting in SETTINGS:
+        value = getattr(options, setting.name)
         if value is not None:
-            request[name] = value
+            request[setting.name] = value
     return request
 
 
@@ -201,6 +206,15 @@ def timings_summary(timings: Mapping[str, Any]) -> dict[str, float | int | None]
     known = prompt is not None and predicted is not None
     summary["context_used"] = (prompt or 0) + (predicted or 0) + (summary["cache_n"] or 0) if known else None
     return summary
+
+
+def measured_summary(tokens: int, seconds: float) -> dict[str, Any]:
+    """Return what the panel itself counted of an answer whose server told nothing at its end.
+
+    Seconds from the first token to the last; `measured` marks the numbers as the panel's.
+    """
+    rate = (tokens - 1) / seconds if tokens > 1 and seconds > 0 else None
+    return {"measured": True, "predicted_n": tokens, "predicted_per_second": rate}
 
 
 def error_in_words(status: int, body: bytes | str) -> Message:

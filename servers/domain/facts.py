@@ -24,5 +24,13 @@ def read_facts(props: Any, slots: Any) -> dict[str, Any]:
     return facts if any(value is not None for value in facts.values()) else {}
 
 
+def busy_slots(slots: Any) -> int | None:
+    """Return how many slots of /slots work on a request, None when the answer does not tell it of each."""
+    if not isinstance(slots, list) or not slots:
+        return None
+    words = [_yes_no(slot.get("is_processing")) if isinstance(slot, dict) else None for slot in slots]
+    return None if None in words else words.count(True)
+
+
 def _yes_no(value: Any) -> bool | None:
     return value if isinstance(value, bool) else None

@@ -15,6 +15,7 @@ class Conversation(models.Model):
         ServerProfile, null=True, on_delete=models.SET_NULL, related_name="conversations"
     )
     title = models.CharField(max_length=200, blank=True)
+    sampling = models.JSONField(default=dict)  # servers.domain.sampling; a value left out is the server's own
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -43,13 +44,14 @@ class Turn(models.Model):
     prompt = models.TextField(max_length=400_000)
     answer = models.TextField(blank=True)
     reasoning = models.TextField(blank=True)
+    # The answer as servers.services.markdown makes it, written at its end; 0 = not made.
+    answer_html = models.TextField(blank=True)
+    html_version = models.PositiveSmallIntegerField(default=0)
     state = models.CharField(max_length=10, choices=State.choices, default=State.PENDING)
     attempt = models.PositiveIntegerField(default=0)  # counts the claims; a claimant writes for its own only
     stop_requested = models.BooleanField(default=False)
     error = models.TextField(blank=True)
-    timings = models.JSONField(
-        default=dict
-    )  # servers.domain.chat.timings_summary, and first_token_s (seconds)
+    timings = models.JSONField(default=dict)  # servers.services.answers.numbers
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)  # while streaming also the claimant's heartbeat
 

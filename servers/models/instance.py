@@ -47,6 +47,11 @@ class Instance(models.Model):
         return f"{self.profile.name}: {self.observed}"
 
     @property
+    def word(self) -> str:
+        """The state in words; get_observed_display() would translate all states to find one."""
+        return str(self.Observed(self.observed).label)
+
+    @property
     def error_text(self) -> str:
         """The error in the reader's language."""
         return shown(self.error)

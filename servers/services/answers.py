@@ -24,12 +24,14 @@ from servers.domain.chat import (
     timings_summary,
 )
 from servers.domain.sse import StreamBroken
-from servers.models import ServerProfile
+from servers.models import Instance, ServerProfile
 from servers.services.instances import ensure_ready
 
 logger = logging.getLogger(__name__)
 # No read timeout: a long prompt may take minutes before the first byte; whoever waits can stop.
 TIMEOUT = httpx.Timeout(None, connect=5.0)
+
+PROPS_TIMEOUT = 1.0
 
 
 class AnswerFailed(Exception):
@@ -79,6 +81,23 @@ async def stream_deltas(endpoint: hostlink.Endpoint, request: dict[str, Any]) ->
                 ) from error
         except StreamBroken as error:
             raise AnswerFailed(Message(N_("The server's answer cannot be read: it is too long."))) from error
+
+
+async def server_props(profile: ServerProfile) -> Any:
+    """Return what the profile's server tells at /props, None when it does not answer within a second."""
+    try:
+        address = await sync_to_async(_address_of)(profile)
+        answer = await hostlink.server_client().get(
+            f"{address.base_url}/props", headers=address.headers, timeout=PROPS_TIMEOUT
+        )
+        return answer.json() if answer.status_code == 200 else None
+    except (Refused, Instance.DoesNotExist, httpx.HTTPError, ValueError):
+        return None
+
+
+def _address_of(profile: ServerProfile) -> hostlink.ServerAddress:
+    endpoint = ensure_ready(profile)
+    return hostlink.link(endpoint.host).open_server(endpoint)
 
 
 def _open(endpoint: hostlink.Endpoint, body: bytes) -> Any:

@@ -1,14 +1,15 @@
-"""Conversations and turns as their user sees them: ask, stop, continue, regenerate.
+"""Conversations and turns as their user sees them: ask, stop, continue, edit, find, rename, delete.
 
-Together with `turns` the only module that changes Turn.state. Turns are talk, not a change of the panel, so
+Together with `claims` the only module that changes Turn.state. Turns are talk, not a change of the panel, so
 they leave no audit rows.
 """
 
 from datetime import timedelta
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
-from django.db.models import Max, QuerySet
+from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -18,6 +19,7 @@ from servers.models import Conversation, Instance, ServerProfile, Turn
 MAX_PROMPT = 400_000  # characters
 STALE_AFTER = timedelta(seconds=10)  # a claimant writes its heartbeat each second
 LISTED = 50
+MAX_TITLE = 60  # characters of a title made from a question
 State = Turn.State
 
 
@@ -43,15 +45,68 @@ def why_not_ready(profile: ServerProfile | None) -> str:
     return str(instance.get_observed_display())
 
 
-def ask_in_new_conversation(user: User, profile: ServerProfile | None, prompt: str) -> Turn:
+def search_conversations(user: User, words: str) -> QuerySet[Conversation]:
+    """Return the user's conversations with the words in their title, a question or an answer."""
+    found = conversations_of(user)
+    if not words.strip():
+        return found
+    words = words.strip()
+    turns = Turn.objects.filter(conversation=OuterRef("pk"))
+    texts = turns.filter(Q(prompt__icontains=words) | Q(answer__icontains=words))
+    return found.filter(Q(title__icontains=words) | Exists(texts))
+
+
+def rename_conversation(conversation: Conversation, title: str) -> None:
+    """Give the conversation another title; Refused when it is empty or too long."""
+    title = " ".join(title.replace("\0", "").split())
+    limit = Conversation._meta.get_field("title").max_length
+    if not title:
+        raise Refused(_("Write a title first."), field="title", code="empty_title")
+    if len(title) > limit:
+        raise Refused(
+            _("The title has %(length)s characters; at most %(limit)s are accepted. Shorten it.")
+            % {"length": len(title), "limit": limit},
+            field="title",
+            code="title_too_long",
+        )
+    # Not by save(): its place in the list follows from what was said last.
+    Conversation.objects.filter(pk=conversation.pk).update(title=title)
+    conversation.title = title
+
+
+def delete_conversation(conversation: Conversation) -> None:
+    """Remove the conversation with its turns; whoever answers one finds its row gone and stops."""
+    conversation.delete()
+
+
+def set_sampling(conversation: Conversation, sampling: dict[str, Any]) -> None:
+    """Store the settings for the conversation's next answers; see `servers.domain.sampling`."""
+    Conversation.objects.filter(pk=conversation.pk).update(sampling=sampling)
+    conversation.sampling = sampling
+
+
+def ask_in_new_conversation(
+    user: User, profile: ServerProfile | None, prompt: str, sampling: dict[str, Any] | None = None
+) -> Turn:
     """Start a conversation with its first, pending turn; Refused without a profile."""
     prompt = checked_prompt(prompt)
     if profile is None:
         raise Refused(_("Choose a server first."), field="profile", code="no_server")
     with transaction.atomic():
-        title = " ".join(prompt.split())[:80]
-        conversation = Conversation.objects.create(user=user, profile=profile, title=title)
+        conversation = Conversation.objects.create(
+            user=user, profile=profile, title=title_of(prompt), sampling=sampling or {}
+        )
         return Turn.objects.create(conversation=conversation, position=1, prompt=prompt)
+
+
+def title_of(prompt: str) -> str:
+    """Return the beginning of a question as one line, cut between two words."""
+    text = " ".join(prompt.split())
+    if len(text) <= MAX_TITLE:
+        return text
+    head, space, _cut = text[: MAX_TITLE + 1].rpartition(" ")
+    # A text without spaces, Chinese for example, is cut where it is full.
+    return (head if space and len(head) > MAX_TITLE // 2 else text[:MAX_TITLE]) + "…"
 
 
 def ask_in_conversation(conversation: Conversation, prompt: str) -> Turn:
@@ -106,6 +161,29 @@ def regenerate_turn(turn: Turn) -> None:
     _ask_again(turn, answer="", reasoning="")
 
 
+def edit_turn(turn: Turn, prompt: str) -> list[int]:
+    """Ask another question instead, which removes all later turns; returns their ids."""
+    prompt = checked_prompt(prompt)
+    end_stale_turns(turn.conversation)
+    with transaction.atomic():
+        if turn.conversation.turns.filter(state__in=Turn.UNFINISHED).exists():
+            raise _busy()
+        later = turn.conversation.turns.filter(position__gt=turn.position)
+        removed = list(later.values_list("pk", flat=True))
+        later.filter(pk__in=removed).delete()
+        _ask_again(turn, prompt=prompt, answer="", reasoning="")
+        if turn.position == 1:
+            _follow_title(turn, prompt)
+    return removed
+
+
+def _follow_title(turn: Turn, prompt: str) -> None:
+    """Let a title that was made from the first question follow it; one that somebody gave stays."""
+    Conversation.objects.filter(pk=turn.conversation_id, title=title_of(turn.prompt)).update(
+        title=title_of(prompt)
+    )
+
+
 def can_continue(turn: Turn) -> bool:
     """True for an answer that was cut short: stopped, failed, or at the limit of tokens."""
     cut = turn.state in (State.STOPPED, State.FAILED) or turn.timings.get("finish_reason") == "length"
@@ -137,6 +215,8 @@ def _ask_again(turn: Turn, **fields: object) -> None:
             state=State.PENDING,
             error="",
             timings={},
+            answer_html="",
+            html_version=0,
             stop_requested=False,
             updated_at=timezone.now(),
             **fields,

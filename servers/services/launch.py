@@ -79,9 +79,19 @@ class LaunchRunner(Runner):
     def cancel(self, job: Claimed) -> None:
         """Nothing to end here: the stop that canceled the launch ends the run."""
 
+    def take_back(self, actor: Actor, job: Job) -> bool:
+        """Canceling a start is a stop, whatever has been started by now."""
+        instance = Instance.objects.select_related("profile__build__host").filter(pk=job.subject_id).first()
+        if instance is None or instance.observed not in Instance.ALIVE:
+            return False
+        instances.request_stop(actor, instance.profile)
+        return True
+
 
 class StopRunner(Runner):
     """Ends the instance's run, whatever the state of its shim; restarts it when the job says so."""
+
+    keeps = N_("A stop cannot be taken back. Start the server again once it has ended.")
 
     def run(self, job: Claimed) -> None:
         """Stop, wait for the end, and settle the instance."""

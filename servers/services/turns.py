@@ -2,24 +2,27 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from asgiref.sync import sync_to_async
-from django.db.models import F, QuerySet
-from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from controlpanel.lib.errors import Refused
 from controlpanel.lib.words import translate
-from jobs.adapters.hostlink import Endpoint
-from servers.domain.chat import AnswerParts, ChatOptions, Delta, Exchange, PromptProgress, build_request
+from servers.domain.chat import PromptProgress, build_request
 from servers.models import Turn
-from servers.services.answers import AnswerFailed, numbers, stream_deltas
-from servers.services.conversations import end_stale_turns, why_not_ready
-from servers.services.instances import ensure_ready
+from servers.services.answers import AnswerFailed, stream_deltas
+from servers.services.claims import (
+    Claim,
+    Part,
+    Text,
+    claim_turn,
+    end_turn,
+    look_at_turn,
+    still_wanted,
+    store_part,
+)
 
 logger = logging.getLogger(__name__)
 FRAME = 0.05  # seconds; what arrives within it travels together
@@ -30,11 +33,10 @@ State = Turn.State
 
 
 @dataclass(frozen=True)
-class Text:
-    """Text to append to the answer and to the reasoning."""
+class Kept:
+    """What is kept of an answer that goes on; comes first, and is on the page already."""
 
     answer: str
-    reasoning: str
 
 
 @dataclass(frozen=True)
@@ -56,57 +58,7 @@ class Ended:
     turn_id: int
 
 
-TurnEvent = Text | PromptProgress | Stored | Alive | Ended
-
-
-@dataclass(frozen=True)
-class Claim:
-    """The right to answer one turn, held by whoever turned it from pending to streaming."""
-
-    turn: Turn
-    history: list[Exchange]
-    endpoint: Endpoint | None
-    refusal: str = ""
-
-
-@dataclass
-class Part:
-    """What has arrived for a claim: texts, what of them is still unsent, and how it ended."""
-
-    parts: AnswerParts = field(default_factory=AnswerParts)
-    answer: list[str] = field(default_factory=list)
-    reasoning: list[str] = field(default_factory=list)
-    progress: PromptProgress | None = None
-    started: float = field(default_factory=time.monotonic)
-    first_token_s: float | None = None
-    # What the turn becomes: stopped, unless the stream came to an end of its own.
-    state: str = State.STOPPED
-    error: str = ""
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def add(self, delta: Delta) -> None:
-        """Take in a delta and wake whoever sends."""
-        self.parts.add(delta)
-        if delta.content or delta.reasoning:
-            if self.first_token_s is None:
-                self.first_token_s = time.monotonic() - self.started
-            self.answer.append(delta.content)
-            self.reasoning.append(delta.reasoning)
-            self.wake.set()
-        elif delta.progress:
-            self.progress = delta.progress
-            self.wake.set()
-
-    def unsent(self) -> Text | PromptProgress | None:
-        """Return what is to be sent now, and count it as sent; text makes progress old news."""
-        progress, self.progress = self.progress, None
-        if not self.answer:
-            return progress
-        text = Text("".join(self.answer), "".join(self.reasoning))
-        self.answer.clear()
-        self.reasoning.clear()
-        return text
+TurnEvent = Kept | Text | PromptProgress | Stored | Alive | Ended
 
 
 async def stream_turn(turn_id: int) -> AsyncGenerator[TurnEvent]:
@@ -123,6 +75,8 @@ async def _generate(claim: Claim) -> AsyncGenerator[TurnEvent]:
     reader = asyncio.create_task(_read(claim, part))
     keeper = asyncio.create_task(_keep(claim, part, reader))
     try:
+        if claim.turn.answer:
+            yield Kept(claim.turn.answer)
         async for event in _paced(part):
             yield event
     finally:
@@ -166,8 +120,7 @@ async def _read(claim: Claim, part: Part) -> None:
         if claim.endpoint is None:
             part.state, part.error = State.FAILED, claim.refusal
             return
-        options = ChatOptions(prefill=claim.turn.answer)
-        request = build_request(claim.history, claim.turn.prompt, (), options)
+        request = build_request(claim.history, claim.turn.prompt, (), claim.options)
         async with aclosing(stream_deltas(claim.endpoint, request)) as deltas:
             async for delta in deltas:
                 part.add(delta)
@@ -227,68 +180,3 @@ async def _claimed(turn_id: int) -> Claim | None:
         if (claim := await claiming) is not None:
             await asyncio.shield(sync_to_async(end_turn)(claim, Part()))
         raise
-
-
-def claim_turn(turn_id: int) -> Claim | None:
-    """Turn a pending turn into a streaming one, with all that an answer needs; None when it is not ours."""
-    won = Turn.objects.filter(pk=turn_id, state=State.PENDING).update(
-        state=State.STREAMING, attempt=F("attempt") + 1, stop_requested=False, updated_at=timezone.now()
-    )
-    if not won:
-        return None
-    turn = Turn.objects.select_related("conversation__profile").get(pk=turn_id)
-    earlier = turn.conversation.turns.filter(position__lt=turn.position).exclude(answer="")
-    history = [Exchange(*texts) for texts in earlier.order_by("position").values_list("prompt", "answer")]
-    profile = turn.conversation.profile
-    if profile is None:
-        return Claim(turn, history, None, why_not_ready(None))
-    try:
-        return Claim(turn, history, ensure_ready(profile))
-    except Refused as error:
-        return Claim(turn, history, None, str(error))
-    except Exception:
-        # The turn is ours already, so it has to end in words here too.
-        logger.exception("turn %s", turn_id)
-        return Claim(turn, history, None, _("The panel failed while it looked for the server. Ask again."))
-
-
-def store_part(claim: Claim, part: Part) -> bool:
-    """Store what has arrived and the heartbeat; False when the claimant should stop."""
-    won = _own_row(claim).update(
-        answer=claim.turn.answer + "".join(part.parts.answer),
-        reasoning=claim.turn.reasoning + "".join(part.parts.reasoning),
-        updated_at=timezone.now(),
-    )
-    return bool(won) and still_wanted(claim, part)
-
-
-def still_wanted(claim: Claim, _part: Part) -> bool:
-    """False when somebody asked to stop, or when the turn is not this claimant's any more."""
-    return _own_row(claim).filter(stop_requested=False).exists()
-
-
-def end_turn(claim: Claim, part: Part) -> bool:
-    """Store the end of the claimant's work; False when the turn was not its own any more."""
-    return bool(
-        _own_row(claim).update(
-            state=part.state,
-            error=part.error,
-            answer=claim.turn.answer + "".join(part.parts.answer),
-            reasoning=claim.turn.reasoning + "".join(part.parts.reasoning),
-            timings=numbers(part.parts, part.first_token_s),
-            stop_requested=False,
-            updated_at=timezone.now(),
-        )
-    )
-
-
-def look_at_turn(turn_id: int) -> Turn | None:
-    """Return the turn as it is stored, after ending it if its claimant is dead."""
-    turn = Turn.objects.select_related("conversation").filter(pk=turn_id).first()
-    if turn is not None and turn.state == State.STREAMING and end_stale_turns(turn.conversation):
-        turn.refresh_from_db()
-    return turn
-
-
-def _own_row(claim: Claim) -> QuerySet[Turn]:
-    return Turn.objects.filter(pk=claim.turn.pk, state=State.STREAMING, attempt=claim.turn.attempt)

@@ -3,26 +3,21 @@
 from dataclasses import dataclass
 
 from django.contrib import messages
-from django.contrib.auth.models import User
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_POST
+from django.utils.html import format_html_join
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django_htmx.http import HttpResponseClientRedirect
-from django_htmx.middleware import HtmxDetails
 
 from controlpanel.lib.access import role_required
 from controlpanel.lib.errors import Refused
+from controlpanel.lib.words import translate
+from servers.domain.sampling import read_sampling
 from servers.models import Conversation, ServerProfile, Turn
 from servers.services import conversations as service
+from servers.views.conversations import SignedIn, listed
 from servers.views.turn_card import card, render_card
-
-
-class SignedIn(HttpRequest):
-    """A request as the views below get it, after middleware and the role check."""
-
-    user: User
-    htmx: HtmxDetails
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,7 @@ def playground(request: SignedIn) -> HttpResponse:
             "section": "playground",
             "choices": choices,
             "can_ask": bool(ready),
-            "mine": service.conversations_of(request.user)[: service.LISTED],
+            **listed(request),
         },
     )
 
@@ -73,7 +68,7 @@ def conversation(request: SignedIn, pk: int) -> HttpResponse:
             "cards": [card(turn, turn is turns[-1]) for turn in turns],
             "reason": reason,
             "can_ask": not reason,
-            "mine": service.conversations_of(request.user)[: service.LISTED],
+            **listed(request),
         },
     )
 
@@ -93,7 +88,10 @@ def turn_create(request: SignedIn) -> HttpResponse:
             turn = service.ask_in_conversation(row, prompt)
         else:
             profile = ServerProfile.objects.filter(slug=request.POST.get("profile", "")).first()
-            turn = service.ask_in_new_conversation(request.user, profile, prompt)
+            sampling, wrong = read_sampling(request.POST.dict())
+            if wrong:
+                raise Refused(" ".join(map(translate, wrong.values())), code="sampling")
+            turn = service.ask_in_new_conversation(request.user, profile, prompt, sampling)
     except Refused as error:
         return _refused(request, error, row)
     if row is None or not request.htmx:
@@ -134,6 +132,28 @@ def turn_regenerate(request: SignedIn, pk: int) -> HttpResponse:
     return _turn_again(request, turn)
 
 
+@require_http_methods(["GET", "POST"])
+@role_required("viewer")
+def turn_edit(request: SignedIn, pk: int) -> HttpResponse:
+    """Show a question as a form (`?keep` shows it as text again), and ask the changed one."""
+    turn = _own_turn(request, pk)
+    if request.method == "GET":
+        name = "_turn_prompt" if "keep" in request.GET else "_turn_edit"
+        later = turn.conversation.turns.filter(position__gt=turn.position).count()
+        return render(request, f"servers/{name}.html", {"turn": turn, "later": later})
+    try:
+        removed = service.edit_turn(turn, request.POST.get("prompt", ""))
+    except Refused as error:
+        return _refused(request, error, turn.conversation, f"#turn-{turn.pk}-edit-error")
+    if not request.htmx:
+        return _go(request, turn.conversation)
+    turn.refresh_from_db()
+    gone = format_html_join(
+        "", '<article id="turn-{}" hx-swap-oob="delete"></article>', ((n,) for n in removed)
+    )
+    return HttpResponse(render_card(turn) + gone)
+
+
 def _own_turn(request: SignedIn, pk: int) -> Turn:
     return get_object_or_404(service.turns_of(request.user), pk=pk)
 
@@ -145,12 +165,14 @@ def _turn_again(request: SignedIn, turn: Turn) -> HttpResponse:
     return HttpResponse(render_card(turn))
 
 
-def _refused(request: SignedIn, error: Refused, row: Conversation | None) -> HttpResponse:
+def _refused(
+    request: SignedIn, error: Refused, row: Conversation | None, place: str = "#composer-error"
+) -> HttpResponse:
     if not request.htmx:
         messages.error(request, str(error))
         return _go(request, row)
     answer = render(request, "servers/_turn_refused.html", {"error": str(error)}, status=422)
-    answer["HX-Retarget"] = "#composer-error"
+    answer["HX-Retarget"] = place
     answer["HX-Reswap"] = "innerHTML"
     return answer
 

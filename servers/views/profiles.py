@@ -11,11 +11,13 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from controlpanel.lib.access import role_required
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.htmx import leave, say_no
+from controlpanel.lib.listing import tidy
 from jobs.models import Build, ModelArtifact
 from jobs.services.audit import Actor
 from servers.forms import ProfileForm, initial_of, preview_of
 from servers.models import Instance, ServerProfile
 from servers.services import profiles as service
+from servers.views.lists import PROFILES, profiles_table
 
 
 def _profiles() -> Any:
@@ -26,8 +28,9 @@ def _profiles() -> Any:
 @role_required("viewer")
 def profiles(request: HttpRequest) -> HttpResponse:
     """List all profiles."""
-    context = {"section": "profiles", "topics": "jobs", "rows": _profiles()}
-    return render(request, "servers/profiles.html", context)
+    table = profiles_table(PROFILES.read(request.GET))
+    context = {"section": "profiles", "topics": f"{table.wish.topic},jobs", "table": table}
+    return tidy(request, render(request, "servers/profiles.html", context), table)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -35,7 +38,10 @@ def profiles(request: HttpRequest) -> HttpResponse:
 def profile_new(request: HttpRequest) -> HttpResponse:
     """Make a profile."""
     first: dict[str, Any] = {
-        "build": Build.objects.filter(state=Build.State.READY).values_list("pk", flat=True).first(),
+        "build": Build.objects.filter(state=Build.State.READY)
+        .order_by("-created_at", "-pk")
+        .values_list("pk", flat=True)
+        .first(),
         "model": ModelArtifact.objects.filter(kind="model", complete=True)
         .values_list("pk", flat=True)
         .first(),

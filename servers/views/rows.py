@@ -1,22 +1,23 @@
 """What the pages of the servers app show, read from the rows: for first renders and for live updates."""
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import QuerySet
+from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from controlpanel.llamacpp.meanings import MEANINGS
-from jobs.models import AuditEntry, Build, ModelArtifact, Run
-from jobs.views.audit import changes_of
-from jobs.views.rows import is_waiting, silent_hosts, waiting_jobs
-from servers.models import Instance, ServerProfile
+from jobs.models import Build, Run
+from jobs.registry import Subject
+from jobs.views.work import Wait, waits_by_subject
+from servers.models import Instance
 
 Observed = Instance.Observed
 PAST_RUNS = 10
-LAST_ENTRIES = 5
 STEPS = {
     "queued": gettext_lazy("queued"),
     "preflight": gettext_lazy("preflight"),
@@ -28,7 +29,14 @@ STEPS = {
     "loaded": gettext_lazy("loaded"),
     "ready": gettext_lazy("ready"),
 }
-TROUBLED = {Observed.FAILED, Observed.EXITED, Observed.UNRESPONSIVE}
+HEAVY = (
+    "profile__build__capabilities",
+    "profile__model__header",
+    "profile__model__facts",
+    "profile__mmproj__header",
+    "profile__mmproj__facts",
+    "run__log_tail",
+)
 OPTIONAL_STEPS = {"mtp", "vision"}
 
 
@@ -44,23 +52,44 @@ class Step:
 
 @dataclass(frozen=True)
 class Button:
-    """One action on a server; `reason` says why it cannot be done now, "" when it can."""
+    """One action on a server; `reason` says why it cannot be done now, "" when it can.
+
+    `question` is asked first; `ask` is the address that words it for this moment.
+    """
 
     name: str
     label: str
     icon: str
     reason: str
+    href: str
     question: str = ""
+    ask: str = ""
 
 
 def instances() -> QuerySet[Instance]:
-    """Return all instances with what a row shows."""
-    return Instance.objects.select_related(
+    """Return all instances with what a page shows; what takes much room and is not shown stays away."""
+    rows = Instance.objects.select_related(
         "profile__build__host", "profile__model", "profile__mmproj", "run__host"
     )
+    return rows.defer(*HEAVY)
 
 
-def server_row(instance: Instance) -> dict[str, Any]:
+def server_subjects(keys: set[str]) -> dict[str, Subject]:
+    """Find the servers that jobs are about, by the keys of their instances."""
+    found = Instance.objects.filter(pk__in=[key for key in keys if key.isdigit()])
+    return {
+        str(pk): Subject(name, reverse("server-detail", args=[profile]))
+        for pk, profile, name in found.values_list("pk", "profile_id", "profile__name")
+    }
+
+
+def server_rows(found: Iterable[Instance]) -> list[dict[str, Any]]:
+    """Servers with what each of their jobs waits for, read once for all of them."""
+    waiting = waits_by_subject("instance")
+    return [server_row(instance, waiting) for instance in found]
+
+
+def server_row(instance: Instance, waiting: dict[str, Wait]) -> dict[str, Any]:
     """One server with its facts and its buttons."""
     profile = instance.profile
     asked_mtp = profile.settings.get("speculation") == "mtp"
@@ -71,20 +100,15 @@ def server_row(instance: Instance) -> dict[str, Any]:
         "asked_mtp": asked_mtp,
         "no_mtp": asked_mtp and instance.facts.get("mtp") is False,
         "outdated": instance.observed not in Instance.RESTING and instance.revision != profile.revision,
-        "waits": is_waiting("instance", instance.pk),
+        "wait": waiting.get(str(instance.pk)),
         "at_rest": instance.observed in Instance.RESTING,
         "buttons": buttons_of(instance),
     }
 
 
-def servers_context() -> dict[str, Any]:
-    """All servers."""
-    return {"rows": [server_row(instance) for instance in instances()]}
-
-
 def server_context(instance: Instance) -> dict[str, Any]:
     """One server's page."""
-    run, row = instance.run, server_row(instance)
+    run, row = instance.run, server_row(instance, waits_by_subject("instance"))
     return {
         **row,
         "self": row,
@@ -105,24 +129,46 @@ def server_context(instance: Instance) -> dict[str, Any]:
 def buttons_of(instance: Instance) -> list[Button]:
     """Start, Restart and Stop, each with the reason why it cannot be done now."""
     profile, build = instance.profile, instance.profile.build
-    word = instance.get_observed_display()
+    word = instance.word
     start = stop = ""
     if instance.observed not in Instance.RESTING:
         start = _("The server is %(state)s already.") % {"state": word}
     elif build.state != Build.State.READY:
         start = _("The build %(name)s is not ready: it is %(state)s.") % {
             "name": build.name,
-            "state": build.get_state_display(),
+            "state": build.word,
         }
     if instance.observed not in Instance.ALIVE:
         stop = _("The server is not running: it is %(state)s.") % {"state": word}
-    question = _("Stop the server %(name)s? Requests in flight are cut off.") % {"name": profile.name}
-    again = _("Restart the server %(name)s? Requests in flight are cut off.") % {"name": profile.name}
+    page = reverse("server-detail", args=[profile.pk])
     return [
-        Button("start", _("Start"), "ti-player-play", start),
-        Button("restart", _("Restart"), "ti-refresh", stop, again),
-        Button("stop", _("Stop"), "ti-player-stop", stop, question),
+        Button("start", _("Start"), "ti-player-play", start, f"{page}start/"),
+        _asking("restart", _("Restart"), "ti-refresh", stop, page, profile.name),
+        _asking("stop", _("Stop"), "ti-player-stop", stop, page, profile.name),
     ]
+
+
+def _asking(name: str, label: str, icon: str, reason: str, page: str, profile: str) -> Button:
+    if reason:
+        return Button(name, label, icon, reason, f"{page}{name}/")
+    ask = f"{page}question/?do={name}"
+    return Button(name, label, icon, "", f"{page}{name}/", question(profile, name, 0), ask)
+
+
+def question(name: str, action: str, busy: int | None) -> str:
+    """Return what is asked before a stop or restart; `busy` requests are in flight, None: nobody knows."""
+    first = _("Restart the server %(name)s?") if action == "restart" else _("Stop the server %(name)s?")
+    if busy is None:
+        rest = _("The server does not say whether requests are in flight; any that are will be cut off.")
+    elif busy:
+        rest = ngettext(
+            "%(number)d request is in flight and will be cut off.",
+            "%(number)d requests are in flight and will be cut off.",
+            busy,
+        ) % {"number": busy}
+    else:
+        rest = _("Requests in flight are cut off.")
+    return f"{first % {'name': name}} {rest}"
 
 
 def steps_of(instance: Instance) -> list[Step]:
@@ -155,50 +201,3 @@ def total_seconds(instance: Instance) -> float | None:
     """How long the last start took until ready, None when it never was."""
     reached = {step["key"]: step["at"] for step in instance.steps}
     return reached["ready"] - reached["queued"] if {"ready", "queued"} <= reached.keys() else None
-
-
-def checklist() -> list[dict[str, Any]]:
-    """The four steps of a first run; empty once a server has been ready."""
-    ready = any(
-        step["key"] == "ready" for steps in Instance.objects.values_list("steps", flat=True) for step in steps
-    )
-    if ready or Instance.objects.filter(observed=Observed.READY).exists():
-        return []
-    done = [
-        Build.objects.filter(state=Build.State.READY).exists(),
-        ModelArtifact.objects.filter(kind=ModelArtifact.Kind.MODEL).exists(),
-        ServerProfile.objects.exists(),
-        False,
-    ]
-    return [
-        {"number": index + 1, "done": flag, "next": not flag and all(done[:index])}
-        for index, flag in enumerate(done)
-    ]
-
-
-def overview_context() -> dict[str, Any]:
-    """What the overview keeps current."""
-    rows = [server_row(instance) for instance in instances()]
-    return {
-        "steps": checklist(),
-        "failed_servers": [
-            row
-            for row in rows
-            if row["instance"].observed in {Observed.FAILED, Observed.EXITED, Observed.UNRESPONSIVE}
-        ],
-        "no_mtp": [row for row in rows if row["no_mtp"]],
-        "outdated": [row for row in rows if row["outdated"]],
-        "failed_builds": Build.objects.filter(state=Build.State.FAILED),
-        "incomplete": ModelArtifact.objects.filter(complete=False),
-        "waiting": waiting_jobs().count(),
-        "silent": silent_hosts(),
-        "running": [row for row in rows if row["instance"].observed not in Instance.RESTING],
-        "first_profile": ServerProfile.objects.first(),
-    }
-
-
-def last_changes() -> list[dict[str, Any]]:
-    """The newest audit rows."""
-    return [
-        {"entry": entry, "changes": changes_of(entry)} for entry in AuditEntry.objects.all()[:LAST_ENTRIES]
-    ]

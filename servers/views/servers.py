@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_POST, require_safe
@@ -9,18 +10,22 @@ from django.views.decorators.http import require_POST, require_safe
 from controlpanel.lib.access import role_required
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.htmx import back, say_no
+from controlpanel.lib.listing import tidy
 from jobs.services.audit import Actor
 from servers.models import ServerProfile
 from servers.services import instances as service
+from servers.services.flight import in_flight
 from servers.views import rows
+from servers.views.lists import SERVERS, servers_table
 
 
 @require_safe
 @role_required("viewer")
 def servers(request: HttpRequest) -> HttpResponse:
     """List all servers."""
-    context = {"section": "servers", "topics": "servers,jobs", **rows.servers_context()}
-    return render(request, "servers/servers.html", context)
+    table = servers_table(SERVERS.read(request.GET))
+    context = {"section": "servers", "topics": f"{table.wish.topic},jobs", "table": table}
+    return tidy(request, render(request, "servers/servers.html", context), table)
 
 
 @require_safe
@@ -33,6 +38,16 @@ def server_detail(request: HttpRequest, pk: int) -> HttpResponse:
         topics.append(f"log:{instance.run_id}")
     context = {"section": "servers", "topics": ",".join(topics), **rows.server_context(instance)}
     return render(request, "servers/server.html", context)
+
+
+@require_safe
+@role_required("operator")
+async def server_question(request: HttpRequest, pk: int) -> HttpResponse:
+    """Say what to ask before a stop or restart (`do`), with the requests that are in flight right now."""
+    instance = await sync_to_async(get_object_or_404)(rows.instances(), profile_id=pk)
+    busy = await in_flight(instance)
+    text = rows.question(instance.profile.name, request.GET.get("do", ""), busy)
+    return HttpResponse(text, content_type="text/plain; charset=utf-8")
 
 
 @require_POST

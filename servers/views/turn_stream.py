@@ -14,9 +14,11 @@ from django.views.decorators.http import require_GET
 
 from controlpanel.lib.access import has_role
 from servers.domain.chat import PromptProgress
+from servers.services.claims import Text, look_at_turn
 from servers.services.conversations import turns_of
-from servers.services.turns import Alive, Ended, Stored, Text, TurnEvent, look_at_turn, stream_turn
+from servers.services.turns import Alive, Ended, Kept, Stored, TurnEvent, stream_turn
 from servers.views.turn_card import render_card, render_part
+from servers.views.turn_live import LiveAnswer
 
 logger = logging.getLogger(__name__)
 CLOSE = b"event: close\ndata: end\n\n"
@@ -40,9 +42,10 @@ async def _frames(request: HttpRequest, pk: int, language: str) -> AsyncGenerato
     translation.activate(language)
     try:
         if await sync_to_async(_readable)(request, pk):
+            live = LiveAnswer()
             async with aclosing(stream_turn(pk)) as events:
                 async for event in events:
-                    for frame in await _frames_of(event):
+                    async for frame in _frames_of(event, pk, live):
                         yield frame
     except Exception:
         logger.exception("stream of turn %s", pk)
@@ -54,23 +57,35 @@ def _readable(request: HttpRequest, pk: int) -> bool:
     return isinstance(user, User) and has_role(user, "viewer") and turns_of(user).filter(pk=pk).exists()
 
 
-async def _frames_of(event: TurnEvent) -> list[bytes]:
+async def _frames_of(event: TurnEvent, pk: int, live: LiveAnswer) -> AsyncGenerator[bytes]:
     if isinstance(event, Text):
-        frames = []
         if event.reasoning:
-            frames.append(sse_frame("reasoning", html.escape(event.reasoning)))
+            yield sse_frame("reasoning", html.escape(event.reasoning))
         if event.answer:
-            frames.append(sse_frame("delta", html.escape(event.answer)))
-        return frames
-    if isinstance(event, PromptProgress):
-        return [sse_frame("progress", _progress(event))]
-    if isinstance(event, Stored):
-        return [sse_frame("part", await sync_to_async(render_part)(event.turn))]
-    if isinstance(event, Ended):
-        text = await sync_to_async(_final)(event.turn_id)
-        return [sse_frame("done", text)] if text else []
-    assert isinstance(event, Alive)
-    return [b":\n\n"]
+            yield sse_frame("delta", html.escape(event.answer))
+            if blocks := await live.add(event.answer):
+                yield sse_frame("blocks", blocks + _new_tail(pk, live.tail))
+        if not live.begun:
+            live.begun = True
+            yield sse_frame("progress", html.escape(_("Answering")))
+    elif isinstance(event, PromptProgress):
+        yield sse_frame("progress", _progress(event))
+    elif isinstance(event, Stored):
+        await live.grow(event.turn.answer)
+        yield sse_frame("part", await sync_to_async(render_part)(event.turn, live))
+    elif isinstance(event, Kept):
+        await live.add(event.answer)
+    elif isinstance(event, Ended):
+        if text := await sync_to_async(_final)(event.turn_id):
+            yield sse_frame("done", text)
+    else:
+        assert isinstance(event, Alive)
+        yield b":\n\n"
+
+
+def _new_tail(pk: int, tail: str) -> str:
+    # Together with the blocks, so that a text is never shown twice or not at all.
+    return f'<div id="turn-{pk}-tail" hx-swap-oob="innerHTML">{html.escape(tail)}</div>'
 
 
 def sse_frame(name: str, text: str) -> bytes:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-import signal
-import sqlite3
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from playwright.sync_api import sync_playwright
 
-from jobs.domain.gpu import GpuSample, Sample, from_json
-from tests.e2e.panel import ROOT, LogPanel
+from jobs.domain.gpu import GpuSample, Sample
+from tests.e2e.agent import STREAM, AgentPanel
+from tests.e2e.panel import CHROMIUM, CHROMIUM_ARGS
 from tests.fakes.nvml import FakeNvml, nvml_library  # noqa: F401
 from tests.waiting import wait_for
 
-STREAM = "gpu:local"
 MEMORY = "nvmlDeviceGetMemoryInfo_v2"
 HANG = 12  # seconds
 LINES, PACE = 8000, 400  # lines of the flood, and how many a second
@@ -33,85 +31,6 @@ for number in range({LINES}):
     print(number, f"{{time.time():.3f}}", flush=True)
     time.sleep(max(0, began + (number + 1) / {PACE} - time.time()))
 """
-SPAWN = """
-import json, sys
-from jobs.adapters.runs import RunSpec
-from jobs.services import runs
-from jobs.services.hosts import local_host
-run = runs.create_run(local_host(), "trial", "trial", 1)
-runs.spawn(run, RunSpec(argv={argv!r}, cwd="/"))
-run.refresh_from_db()
-print(json.dumps([run.pk, run.pid]))
-"""
-
-
-class AgentPanel(LogPanel):
-    """A data folder, a Valkey and the host agent, which sees the fake cards or none."""
-
-    def __init__(self, nvml: FakeNvml | None) -> None:
-        super().__init__()
-        self.environ |= nvml.environ if nvml else {}
-        self.agent: subprocess.Popen[bytes] | None = None
-
-    def start_agent(self) -> None:
-        """Start the agent; it takes its first sample soon."""
-        with (self.data / "agent.log").open("ab") as out:
-            argv = [sys.executable, "manage.py", "agent"]
-            self.agent = subprocess.Popen(argv, cwd=ROOT, env=self.environ, stdout=out, stderr=out)
-
-    def stop_agent(self) -> None:
-        """SIGTERM, and wait until the agent has ended."""
-        assert self.agent is not None
-        self.agent.send_signal(signal.SIGTERM)
-        self.agent.wait(60)
-
-    def sample(self) -> Sample | None:
-        """The last sample in the stream."""
-        entries: Any = self.redis.xrevrange(STREAM, count=1)
-        return from_json(entries[0][1][b"data"]) if entries else None
-
-    def until(self, found: Callable[[Sample], Any], what: str, seconds: float = 60) -> Sample:
-        """The first sample that `found` accepts."""
-
-        def accepted() -> Sample | None:
-            sample = self.sample()
-            return sample if sample is not None and found(sample) else None
-
-        try:
-            sample = wait_for(accepted, seconds, what)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.sample()}\n{self.said()}") from error
-        assert sample is not None
-        return sample
-
-    def events(self) -> int:
-        """How often pages were told of a new sample."""
-        entries: Any = self.redis.xrange("events")
-        return sum(fields[b"kind"] == b"gpus" for _, fields in entries)
-
-    def heartbeat(self) -> str:
-        """When the agent said last that it is alive."""
-        database = sqlite3.connect(f"file:{self.data / 'db.sqlite3'}?mode=ro", uri=True, timeout=20)
-        try:
-            (seen,) = database.execute("select agent_seen_at from jobs_host").fetchone()
-        finally:
-            database.close()
-        return str(seen)
-
-    def spawn(self, *argv: str) -> tuple[str, int]:
-        """Start a run; return its id and the pid of its program."""
-        run_id, pid = json.loads(self.manage("shell", "-v", "0", "-c", SPAWN.format(argv=list(argv))))
-        return run_id, pid
-
-    def said(self) -> str:
-        """The end of the agent's own log."""
-        return (self.data / "agent.log").read_text()[-3000:]
-
-    def __exit__(self, *error: Any) -> None:
-        if self.agent is not None and self.agent.poll() is None:
-            self.agent.kill()
-            self.agent.wait(10)
-        super().__exit__(*error)
 
 
 @pytest.fixture(scope="module")
@@ -257,17 +176,18 @@ class Follower(threading.Thread):
         self._client = redis.Redis(unix_socket_path=str(panel.socket), socket_timeout=30)
 
     def run(self) -> None:
-        last: Any = "0-0"
+        place: dict[Any, Any] = {self._stream: "0-0"}
         while True:
-            for _, entries in self._client.xread({self._stream: last}, block=1000) or ():  # type: ignore[misc,union-attr]
-                now = time.time()
-                for last, fields in entries:
-                    if b"eof" in fields:
-                        return
-                    self.text += fields[b"data"]
-                    lines = fields[b"data"].split(b"\n")
-                    if len(lines) > 2:  # the first of them may be cut
-                        self.latest = max(self.latest, now - float(lines[1].split()[1]))
+            found: Any = self._client.xread(place, block=1000)
+            now = time.time()
+            for entry, fields in found[0][1] if found else ():
+                place[self._stream] = entry
+                if b"eof" in fields:
+                    return
+                self.text += fields[b"data"]
+                lines = fields[b"data"].split(b"\n")
+                if len(lines) > 2:  # the first of them may be cut
+                    self.latest = max(self.latest, now - float(lines[1].split()[1]))
 
 
 @pytest.mark.slow
@@ -349,3 +269,31 @@ def test_a_driver_that_does_not_work_is_named_in_words(
     assert answer["gpus"] == []
     assert words in answer["error"]
     assert answer["remedy"]
+
+
+@pytest.mark.slow
+def test_an_open_page_follows_the_cards_and_says_when_they_are_old(
+    agent: AgentPanel, cards: FakeNvml
+) -> None:
+    agent.until(working, "two cards")
+    agent.start_web()
+    said: list[str] = []
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGS)
+        page = chromium.new_page(viewport={"width": 390, "height": 844})
+        page.on("console", lambda note: said.append(note.text) if note.type in {"error", "warning"} else None)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.context.add_cookies([agent.browser_cookie()])  # type: ignore[list-item]
+        page.goto(f"{agent.url}/gpus/")
+        page.wait_for_selector("#connection[data-state=live]", timeout=30_000)
+        cards.card(1, used=21504, temp=83)
+        page.wait_for_selector("#gpus >> text=21.0 / 24.0 GiB", timeout=30_000)
+        page.wait_for_selector("#gpu-strip >> text=83 °C", timeout=30_000)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        agent.stop_agent()
+        page.wait_for_selector("#gpus .is-stale >> text=/Stale since [0-9:]{8}/", timeout=120_000)
+        page.wait_for_selector("#gpu-strip .is-stale", timeout=30_000)
+        agent.start_agent()
+        page.wait_for_selector("#gpus .card:not(.is-stale)", timeout=60_000)
+        chromium.close()
+    assert said == []

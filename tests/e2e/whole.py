@@ -128,11 +128,14 @@ class Panel:
 
     def value(self, profile: str, expression: str) -> str:
         """Evaluate an expression over `instance` in the panel's Django and return it as text."""
-        code = (
+        return self.shell(
             "from django.urls import reverse; from jobs.adapters import runs; from jobs.models import Run;"
-            "from servers.models import Instance;"
+            "from servers.models import Instance; from servers.services.instances import server_key;"
             f"instance = Instance.objects.get(profile__slug={profile!r}); print({expression})"
         )
+
+    def shell(self, code: str) -> str:
+        """Run code in the panel's Django and return what it printed."""
         done = subprocess.run(
             [sys.executable, "manage.py", "shell", "-v", "0", "-c", code],
             cwd=ROOT,

@@ -25,6 +25,7 @@ from tests.fakes.llama_flags import Flags, Options, print_help, read_flags, read
 
 FLOOD_TEXT = "printable: 你好，世界 ┌─┬─┐ │█│ ✓ äöü <b>&amp;</b>"
 BUSY = {"code": 503, "message": "Loading model", "type": "unavailable_error"}
+PARAMS = {"temperature": 0.800000011920929, "top_k": 40, "max_tokens": -1, "seed": 4294967295}
 START = time.monotonic()
 
 
@@ -131,7 +132,7 @@ class Handler(BaseHTTPRequestHandler):
     def _props(self) -> dict[str, Any]:
         options = self.server.options
         return {
-            "default_generation_settings": {"params": {}, "n_ctx": options.ctx // options.parallel},
+            "default_generation_settings": {"params": PARAMS, "n_ctx": options.ctx // options.parallel},
             "total_slots": options.parallel,
             "model_alias": options.alias,
             "model_path": options.model,

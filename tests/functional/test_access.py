@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
+from jobs.models import Job
 from servers.models import Conversation, Turn
 from tests.functional import pages
 
@@ -37,12 +38,18 @@ EXPECTED: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "model-refresh": ("operator", POST, ("model",)),
     "model-delete": ("operator", POST, ("model",)),
     "audit": ("admin", GET, ()),
+    "activity": ("viewer", GET, ()),
+    "job-cancel": ("operator", POST, ("job",)),
     "gpus": ("viewer", GET, ()),
     "run-log": ("viewer", GET, ("run",)),
     "log-range": ("viewer", GET, ("run",)),
+    "log-search": ("viewer", GET, ("run",)),
+    "log-errors": ("viewer", GET, ("run",)),
+    "log-line": ("viewer", GET, ("run",)),
     "log-download": ("viewer", GET, ("run",)),
     "servers": ("viewer", GET, ()),
     "server-detail": ("viewer", GET, ("profile",)),
+    "server-question": ("operator", GET, ("profile",)),
     "server-start": ("operator", POST, ("profile",)),
     "server-stop": ("operator", POST, ("profile",)),
     "server-restart": ("operator", POST, ("profile",)),
@@ -54,11 +61,17 @@ EXPECTED: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "profile-duplicate": ("operator", GET, ("profile",)),
     "playground": ("viewer", GET, ()),
     "playground-conversation": ("viewer", GET, ("conversation",)),
+    "conversation-list": ("viewer", GET, ()),
+    "conversation-rename": ("viewer", BOTH, ("conversation",)),
+    "conversation-delete": ("viewer", POST, ("conversation",)),
+    "conversation-sampling": ("viewer", POST, ("conversation",)),
+    "sampling": ("viewer", GET, ()),
     "turn-create": ("viewer", POST, ()),
     "turn-stream": ("viewer", GET, ("turn",)),
     "turn-stop": ("viewer", POST, ("turn",)),
     "turn-continue": ("viewer", POST, ("turn",)),
     "turn-regenerate": ("viewer", POST, ("turn",)),
+    "turn-edit": ("viewer", BOTH, ("turn",)),
 }
 # A stream that answers anything but 200 makes the browser ask again for ever: it refuses by ending at once.
 STREAMS = {"turn-stream"}
@@ -82,9 +95,10 @@ def arguments(alice: User) -> dict[str, Any]:
     """Rows for the addresses that name one; the conversation is the admin's."""
     profile = pages.profile()
     run = pages.run_of(profile)
+    job = Job.objects.create(kind="build.probe", host=run.host, subject_kind="build", subject_id="1")
     conversation = Conversation.objects.create(user=alice, profile=profile, title="Hello")
     turn = Turn.objects.create(conversation=conversation, position=0, prompt="Hello", state=Turn.State.DONE)
-    rows = {"build": profile.build, "model": profile.model, "profile": profile, "run": run}
+    rows = {"build": profile.build, "model": profile.model, "profile": profile, "run": run, "job": job}
     return {key: row.pk for key, row in {**rows, "conversation": conversation, "turn": turn}.items()}
 
 

@@ -87,6 +87,12 @@ def say(*cards: GpuSample, at: float | None = None, host: str = "local", **value
     gpus.publish_sample(host, sample)
 
 
+def no_redis() -> redis.Redis:
+    """A client of a Redis that is not there."""
+    client: redis.Redis = redis.Redis.from_url("unix:///nonexistent/valkey.sock?db=0")
+    return client
+
+
 def strip(user: User) -> str:
     """The strip that every page has."""
     found = live.subscriptions("gpus:strip")[0]
@@ -202,11 +208,11 @@ def test_without_redis_the_state_is_unknown_and_is_not_asked_for_twice(
 ) -> None:
     asked = []
 
-    def dead() -> redis.Redis:
+    def client() -> redis.Redis:
         asked.append(1)
-        return redis.Redis(unix_socket_path="/nonexistent/valkey.sock")
+        return no_redis()
 
-    monkeypatch.setattr(gpus, "sync_client", dead)
+    monkeypatch.setattr(gpus, "sync_client", client)
     html = signed_in(charlie).get(reverse("gpus")).content.decode()
     assert "The state of the GPUs is unknown: Redis" in plain(html)
     assert "GPU: unknown while Redis does not answer" in plain(html)
@@ -241,7 +247,7 @@ def test_each_live_part_is_once_on_its_page(
     rendered = found.topic.render(charlie, found.arg)
     assert re.findall(r'<[^>]*\bid="([^"]+)"[^>]*\bhx-swap-oob="true"', rendered) == ids
     assert [html.count(f'id="{name}"') for name in ids] == [1]
-    assert f'ws-connect="/ws/?topics={"gpus,jobs"},gpus:strip"' in html
+    assert 'ws-connect="/ws/?topics=gpus,jobs,gpus:strip"' in html
 
 
 async def test_a_new_sample_reaches_an_open_page(
@@ -265,7 +271,7 @@ async def test_an_account_without_a_role_follows_no_gpus(dora: User) -> None:
 
 
 def test_only_what_is_new_wakes_the_pages(redis_server: redis.Redis) -> None:
-    def events() -> int:
+    def events() -> Any:
         return redis_server.xlen("events")
 
     say(CARD, at=100.0)
@@ -282,7 +288,7 @@ def test_pages_are_told_again_once_redis_is_back(
 ) -> None:
     say(CARD)
     with monkeypatch.context() as patch:
-        patch.setattr(gpus, "sync_client", lambda: redis.Redis(unix_socket_path="/nonexistent/valkey.sock"))
+        patch.setattr(gpus, "sync_client", no_redis)
         say(CARD)
     redis_server.flushall()
     say(CARD)

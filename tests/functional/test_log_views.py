@@ -16,6 +16,7 @@ from jobs.adapters.hostlink import link
 from jobs.adapters.runs import log_path
 from jobs.models import Run
 
+NAMES = ["log-range", "log-search", "log-errors", "log-line", "log-download", "run-log"]
 TAG = re.compile(r"<[^>]*>")
 TEXT = "".join(f"line {n} 中 <&>\n" for n in range(100))
 
@@ -66,6 +67,69 @@ def test_a_range_is_bounded_and_says_how_far_it_goes(run: Run, charlie: User, si
     assert (start, end) == (0, 1024 * 1024)
 
 
+def test_an_aligned_range_has_at_most_a_thousand_lines(run: Run, charlie: User, signed_in: Any) -> None:
+    log_path(run.pk).write_text("a\n" * 20_000)
+    client = signed_in(charlie)
+    assert get_range(client, run, start=0, end=40_000, align="start") == (38_000, 40_000, "a\n" * 1000)
+    assert get_range(client, run, start=0, end=40_000, align="end") == (0, 2000, "a\n" * 1000)
+
+
+def test_a_range_of_empty_lines_is_bounded_too(run: Run, charlie: User, signed_in: Any) -> None:
+    log_path(run.pk).write_text("\n" * 50_000)
+    assert get_range(signed_in(charlie), run, start=10, end=50_000) == (10, 20_010, "\n" * 20_000)
+
+
+def around(client: Any, run: Run, at: int) -> tuple[int, int, int]:
+    body = client.get(reverse("log-range", args=[run.pk]), {"around": at}).content.decode()
+    start, end, here = re.findall(
+        r'data-start="(\d+)" data-end="(\d+)" data-first="\d+" data-here="(\d+)"', body
+    )[0]
+    shown = unescape(TAG.sub("", body))
+    assert shown == log_path(run.pk).read_bytes()[int(start) : int(end)].decode("utf-8", "replace")
+    return int(start), int(end), int(here)
+
+
+def test_the_lines_around_a_byte_are_whole_lines(run: Run, charlie: User, signed_in: Any) -> None:
+    line = "0123456 中\n".encode()
+    log_path(run.pk).write_bytes(line * 50_000)
+    client = signed_in(charlie)
+    for at in (0, 5, len(line) - 1, 25_000 * len(line), 25_000 * len(line) + 7, 50_000 * len(line) - 1):
+        start, end, here = around(client, run, at)
+        assert here == at - at % len(line)
+        assert start % len(line) == end % len(line) == 0
+        assert start <= here < end
+        assert (end - start) / len(line) <= 1000
+    assert around(client, run, 25_000 * len(line))[0] < 24_501 * len(line)
+
+
+@pytest.mark.parametrize("at", [0, 1, 12_345, 10**9, 999_999_999_999_999_999])
+@pytest.mark.parametrize(
+    "data", [b"", b"\n", b"no end", b"\n" * 5000, b"\xff\x00\x80" * 40_000, b"y" * 3_000_000]
+)
+def test_any_byte_number_has_lines_around_it(
+    data: bytes, at: int, run: Run, charlie: User, signed_in: Any
+) -> None:
+    log_path(run.pk).write_bytes(data)
+    body = signed_in(charlie).get(reverse("log-range", args=[run.pk]), {"around": at}).content.decode()
+    start, end, here = map(
+        int, re.findall(r'data-start="(\d+)" data-end="(\d+)".* data-here="(\d+)"', body)[0]
+    )
+    assert 0 <= start <= here <= end <= len(data)
+    if data:
+        assert start < end
+
+
+def test_a_colour_goes_on_from_the_text_before_a_range(run: Run, charlie: User, signed_in: Any) -> None:
+    log_path(run.pk).write_text("\x1b[31mred\n" + "still red\n" * 3 + "\x1b[0mplain\n")
+    client = signed_in(charlie)
+    address = reverse("log-range", args=[run.pk])
+    assert (
+        '<span class="ansi31">still red</span>'
+        in client.get(address, {"start": 9, "end": 19}).content.decode()
+    )
+    assert "ansi31" not in client.get(address, {"start": 43, "end": 60}).content.decode()
+
+
 def test_what_was_removed_from_the_head_is_not_shown(written: Run, charlie: User, signed_in: Any) -> None:
     data = TEXT.encode()
     log_start = data.index(b"\n") + 1
@@ -79,13 +143,23 @@ def test_what_was_removed_from_the_head_is_not_shown(written: Run, charlie: User
 
 
 @pytest.mark.parametrize(
-    "query", [{}, {"start": "-1", "end": "5"}, {"start": "a", "end": "5"}, {"start": "9" * 40, "end": "1"}]
+    "query",
+    [
+        {},
+        {"start": "-1", "end": "5"},
+        {"start": "a", "end": "5"},
+        {"start": "9" * 40, "end": "1"},
+        {"start": "٣", "end": "5"},
+        {"around": ""},
+        {"around": "1e3"},
+        {"around": "9" * 40},
+    ],
 )
 def test_a_range_without_numbers_is_refused(query: Any, written: Run, charlie: User, signed_in: Any) -> None:
     assert signed_in(charlie).get(reverse("log-range", args=[written.pk]), query).status_code == 400
 
 
-@pytest.mark.parametrize("name", ["log-range", "log-download", "run-log"])
+@pytest.mark.parametrize("name", NAMES)
 def test_logs_are_for_people_with_a_role(
     name: str, written: Run, dora: User, signed_in: Any, client: Any
 ) -> None:
@@ -94,10 +168,11 @@ def test_logs_are_for_people_with_a_role(
     assert signed_in(dora).get(address).status_code == 403
 
 
-@pytest.mark.parametrize("name", ["log-range", "log-download", "run-log"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_log_of_no_run_is_not_found(name: str, charlie: User, signed_in: Any) -> None:
     address = reverse(name, args=["20300101-000000-00000000"])
-    assert signed_in(charlie).get(address, {"start": 0, "end": 1}).status_code == 404
+    query = {"start": 0, "end": 1, "at": 0, "q": "x"}
+    assert signed_in(charlie).get(address, query).status_code == 404
 
 
 @pytest.mark.django_db(transaction=True)
@@ -128,21 +203,6 @@ def test_a_tail_is_the_last_lines(written: Run) -> None:
         file.write(b"unfinished")
     assert link("local").log_tail(written.pk, 2)[1] == lines[-1] + b"unfinished"
     assert link("local").log_tail(written.pk, 1000) == (0, data + b"unfinished")
-
-
-def test_a_search_finds_lines_across_blocks(run: Run) -> None:
-    filler = b"y" * 120_000 + b"\n"
-    with log_path(run.pk).open("wb") as file:
-        for number in range(20):
-            file.write(filler)
-            file.write(f"Needle {number} 中\n".encode())
-    found = link("local").log_search(run.pk, "needle", 15)
-    assert [line for _, line in found] == [f"Needle {number} 中" for number in range(15)]
-    assert all(
-        offset == (number + 1) * len(filler) + sum(len(f"Needle {n} 中\n".encode()) for n in range(number))
-        for number, (offset, _) in enumerate(found)
-    )
-    assert link("local").log_search(run.pk, "absent", 15) == []
 
 
 def test_a_log_that_is_not_there_reads_as_empty(run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from jobs import live
+from jobs.adapters import hostlink
 from jobs.models import Build, Host
 from jobs.services.audit import Actor, record
 from jobs.services.hosts import local_host
@@ -134,6 +136,9 @@ def test_every_topic_renders_parts_that_its_page_has(seen: None, bob: User, sign
         ("builds", []),
         ("build-detail", [profile.build.pk]),
         ("models", []),
+        ("model-detail", [profile.model.pk]),
+        ("profiles", []),
+        ("activity", []),
     ):
         answer = client.get(reverse(name, args=args))
         page = text_of(answer)
@@ -162,3 +167,33 @@ def test_a_topic_of_a_row_that_is_gone_renders_nothing(bob: User) -> None:
 def test_an_account_without_a_role_may_follow_nothing(dora: User) -> None:
     found = live.subscriptions("overview,servers,server:1,builds,build:1,models,jobs")
     assert [item for item in found if item.topic.allowed(dora, item.arg)] == []
+
+
+@pytest.mark.parametrize(("free", "said"), [(99, True), (100, False)])
+def test_a_disk_with_less_than_a_tenth_left_needs_attention(
+    free: int, said: bool, seen: None, charlie: User, signed_in: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gib = 1024**3
+    monkeypatch.setattr(
+        hostlink.shutil, "disk_usage", lambda _path: SimpleNamespace(total=1000 * gib, free=free * gib)
+    )
+    text = text_of(signed_in(charlie).get(reverse("overview")))
+    assert ("has 99.0 GiB left (9 %)" in text) == said
+
+
+def test_a_profile_newer_than_its_running_server_needs_attention(
+    seen: None, charlie: User, signed_in: Any
+) -> None:
+    pages.profile("Daily", Observed.READY, {"revision": 1}, revision=2)
+    pages.profile("Resting", Observed.STOPPED, {"revision": 1}, revision=2)
+    outdated = signed_in(charlie).get(reverse("overview")).context["outdated"]["rows"]
+    assert [instance.profile.name for instance in outdated] == ["Daily"]
+
+
+def test_many_of_one_trouble_are_counted_and_lead_to_the_list(
+    seen: None, charlie: User, signed_in: Any
+) -> None:
+    for number in range(10):
+        pages.build(f"broken {number}", state=Build.State.FAILED)
+    text = text_of(signed_in(charlie).get(reverse("overview")))
+    assert f'<a href="{reverse("builds")}?state=failed">and 2 more</a>' in text

@@ -206,3 +206,36 @@ def test_a_viewer_sees_the_list_without_actions(charlie: User, signed_in: Any) -
     assert "Daily" in text
     assert reverse("profile-duplicate", args=[profile.pk]) not in text
     assert reverse("profile-new") not in text
+
+
+def test_a_new_form_starts_with_the_newest_build_that_is_ready(
+    bob: User, signed_in: Any, qwen: ModelArtifact
+) -> None:
+    pages.build("a first one")
+    newest = pages.build("b newest")
+    pages.build("a broken one", state=Build.State.FAILED)
+    form = signed_in(bob).get(reverse("profile-new")).context["preview"].form
+    assert form["build"].value() == newest.pk
+
+
+def test_mtp_is_offered_where_model_and_build_can_and_never_passed_by_itself(
+    bob: User, signed_in: Any, mainline: Build, qwen: ModelArtifact
+) -> None:
+    client = signed_in(bob)
+    offer = 'data-use="id_speculation" data-value="mtp"'
+    new = client.get(reverse("profile-new"))
+    assert offer in note(text_of(new), "speculation")
+    assert "--spec-type" not in new.context["preview"].shell
+    plain = pages.model("plain", mtp_heads=0)
+    old = pages.build("old", pages.FORK)
+    Build.objects.filter(pk=old.pk).update(capabilities={**old.capabilities, "mtp_value": None})
+    for build, model, values, offered in (
+        (mainline, qwen, {}, True),
+        (mainline, qwen, {"speculation": "mtp"}, False),
+        (mainline, qwen, {"speculation": "none"}, False),
+        (mainline, plain, {}, False),
+        (old, qwen, {}, False),
+    ):
+        data = pages.form(build, model, **values)
+        text = text_of(client.post(reverse("profile-preview"), data))
+        assert (offer in note(text, "speculation")) == offered, (build.name, model.name, values)

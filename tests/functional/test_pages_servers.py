@@ -70,7 +70,7 @@ def test_exactly_the_actions_that_the_state_allows_are_open(observed: str) -> No
 def test_a_server_whose_build_is_not_ready_cannot_start_and_says_why(bob: User, signed_in: Any) -> None:
     pages.profile(build=pages.build("fresh", state=Build.State.PROBING))
     text = text_of(signed_in(bob).get(reverse("servers")))
-    assert 'aria-disabled="true" title="The build fresh is not ready: it is probing."' in text
+    assert 'aria-disabled="true" data-reason="The build fresh is not ready: it is probing."' in text
 
 
 def test_a_viewer_has_no_buttons(charlie: User, signed_in: Any) -> None:
@@ -162,7 +162,7 @@ def test_a_job_that_nobody_takes_is_said_on_the_page_and_on_top(bob: User, signe
     assert "waiting for the queue" not in text_of(client.get(address))
     Job.objects.update(created_at=timezone.now() - timedelta(seconds=4))
     text = text_of(client.get(address))
-    assert "· waiting for the queue" in text
+    assert ">waiting for the queue<" in text
     assert "1 job is waiting for the queue" in text
 
 

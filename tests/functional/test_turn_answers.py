@@ -16,7 +16,8 @@ from django.utils import timezone
 
 from servers.models import Instance, ServerProfile, Turn
 from servers.services import conversations as service
-from servers.services.turns import Ended, Stored, Text, TurnEvent, claim_turn, stream_turn
+from servers.services.claims import Text, claim_turn
+from servers.services.turns import Ended, Kept, Stored, TurnEvent, stream_turn
 from tests.chat import Fake, ask, events_of, fake_server, now, ready_profile, stream, text_of
 from tests.fakes.llama_flags import REPLY
 from tests.waiting import async_wait_for
@@ -125,7 +126,7 @@ def test_the_first_word_comes_at_once_and_the_text_is_stored(fake: Fake, profile
     found = now(turn)
     assert text_of(events) == found.answer == REPLY and found.state == Turn.State.DONE
     assert found.timings["acceptance"] == 0.7 and found.timings["finish_reason"] == "stop"
-    assert 0 < found.timings["first_token_s"] < 5
+    assert 0 < found.timings["first_token_s"] < 5 and "measured" not in found.timings
     [entry] = fake.requests()
     assert "x-conversation-id" not in {name.lower() for name in entry["headers"]}
     assert entry["headers"]["Authorization"].startswith("Bearer ")
@@ -195,6 +196,7 @@ def test_a_stop_from_another_page_is_noticed(fake: Fake, profile: ServerProfile)
     assert async_to_sync(scenario)() < 5
     found = now(turn)
     assert (found.state, found.error, found.stop_requested) == (Turn.State.STOPPED, "", False)
+    assert found.timings["measured"] and found.timings["predicted_n"] == len(found.answer.split())
     assert REPLY.startswith(found.answer) and found.answer
 
 
@@ -210,7 +212,8 @@ def test_continue_sends_the_kept_part_and_appends(fake: Fake, profile: ServerPro
     Turn.objects.update(state=Turn.State.STOPPED, answer="Kept, ", error="why")
     service.continue_turn(now(turn))
     assert now(turn).state == Turn.State.PENDING
-    assert text_of(stream(turn)) == REPLY
+    events = stream(turn)
+    assert text_of(events) == REPLY and events[0] == Kept("Kept, ")
     assert (now(turn).answer, now(turn).error) == (f"Kept, {REPLY}", "")
     assert fake.bodies()[0]["messages"][-1] == {"role": "assistant", "content": "Kept, "}
 
@@ -221,6 +224,44 @@ def test_regenerate_clears_the_answer(fake: Fake, profile: ServerProfile) -> Non
     service.regenerate_turn(now(turn))
     stream(turn)
     assert (now(turn).answer, now(turn).reasoning, now(turn).state) == (REPLY, "", Turn.State.DONE)
+
+
+def test_the_conversation_s_settings_are_sent_and_no_others(fake: Fake, profile: ServerProfile) -> None:
+    Instance.objects.update(facts={"n_ctx": 4096})
+    turn = ask(profile)
+    stream(turn)
+    service.set_sampling(turn.conversation, {"temperature": 0.0, "max_tokens": 3, "system": "be brief"})
+    second = service.ask_in_conversation(turn.conversation, "two")
+    stream(second)
+    plain, asked = fake.bodies()
+    assert asked["messages"][0] == {"role": "system", "content": "be brief"}
+    assert (asked["temperature"], asked["max_tokens"]) == (0.0, 3)
+    assert set(asked) - set(plain) == {"temperature", "max_tokens"}
+    assert now(second).answer == "This reply comes" and now(second).timings["n_ctx"] == 4096
+
+
+def test_the_answer_is_stored_as_html_too(fake: Fake, profile: ServerProfile) -> None:
+    fake.behave(reply="**bold** <b>")
+    turn = ask(profile)
+    stream(turn)
+    found = now(turn)
+    assert found.answer == "**bold** <b>"
+    assert found.answer_html == "<p><strong>bold</strong> &lt;b&gt;</p>\n"
+
+
+def test_a_conversation_deleted_meanwhile_ends_its_request(fake: Fake, profile: ServerProfile) -> None:
+    fake.behave(token_delay=0.3)
+    turn = now(ask(profile))
+
+    async def scenario() -> None:
+        events = stream_turn(turn.pk)
+        await anext(events)
+        await sync_to_async(service.delete_conversation)(turn.conversation)
+        async with asyncio.timeout(10):
+            assert [event async for event in events][-1] == Ended(turn.pk)
+
+    async_to_sync(scenario)()
+    assert [entry["end"] for entry in fake.requests()] == ["cancelled"]
 
 
 # What goes wrong

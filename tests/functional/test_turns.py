@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlpanel.lib.errors import Refused
+from servers.domain.chat import measured_summary
 from servers.models import Conversation, Instance, ServerProfile, Turn
 from servers.services import conversations as service
+from servers.views.turn_card import numbers_line
 from servers.views.turn_stream import CLOSE, sse_frame
 from tests.chat import ask, now, ready_profile
 from tests.conftest import person
@@ -84,7 +86,7 @@ def test_a_conversation_without_its_profile_says_so(idle_profile: ServerProfile)
         service.ask_in_conversation(conversation, "more")
 
 
-@pytest.mark.parametrize("name", ["turn-stop", "turn-continue", "turn-regenerate"])
+@pytest.mark.parametrize("name", ["turn-stop", "turn-continue", "turn-regenerate", "turn-edit"])
 def test_turns_of_others_are_not_found(idle_profile: ServerProfile, name: str) -> None:
     turn = ask(idle_profile)
     assert client_of(person("charlie", "viewer")).post(reverse(name, args=[turn.pk])).status_code == 404
@@ -150,11 +152,22 @@ def test_only_an_unfinished_turn_connects_to_a_stream(idle_profile: ServerProfil
 def test_the_numbers_of_an_answer_are_one_line(idle_profile: ServerProfile) -> None:
     turn = ask(idle_profile)
     numbers = {"prompt_per_second": 512.4, "first_token_s": 0.412, "predicted_per_second": 52.31}
+    counts = {"predicted_n": 1066, "cache_n": 12, "context_used": 1099, "n_ctx": 4096}
     drafts = {"draft_n": 223, "draft_n_accepted": 158, "acceptance": 158 / 223}
-    Turn.objects.update(state=Turn.State.DONE, timings=numbers | drafts)
+    Turn.objects.update(state=Turn.State.DONE, timings=numbers | counts | drafts)
     client = client_of(turn.conversation.user)
     page = client.get(reverse("playground-conversation", args=[turn.conversation_id])).content.decode()
-    assert "prefill 512 t/s · first token 0.41 s · 52.3 t/s · accepted 71% (158/223)" in page
+    assert (
+        "first token 0.41 s · prompt 512 t/s · generation 52.3 t/s · 1,066 tokens · 12 from the cache"
+        " · accepted 71 % (158/223) · context 1,099 of 4,096<"
+    ) in page
+
+
+def test_numbers_of_the_panel_s_own_are_marked(idle_profile: ServerProfile) -> None:
+    assert numbers_line({"first_token_s": 0.5, "measured": True} | measured_summary(11, 2.0)) == (
+        "first token 0.50 s · generation 5.0 t/s · 11 tokens · measured by the panel"
+    )
+    assert numbers_line({"first_token_s": None, "measured": True}) == ""
 
 
 # The stream over HTTP

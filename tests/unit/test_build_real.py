@@ -130,11 +130,13 @@ def compiled(tools: Path) -> int:
     return len((tools / "count").read_text().splitlines())
 
 
-def test_the_key_names_the_version_and_depends_on_flags_and_compiler(script: ModuleType) -> None:
+def test_the_key_names_the_version_and_depends_on_flags_and_compiler(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = script.cache_key("g++ 12")
     assert re.fullmatch(r"11434\.0\.0-[0-9a-f]{16}", key)
     assert script.cache_key("g++ 12") == key != script.cache_key("g++ 13")
-    script.FLAGS = (*script.FLAGS, "-DGGML_CUDA=ON")
+    monkeypatch.setattr(script, "FLAGS", (*script.FLAGS, "-DGGML_CUDA=ON"))
     assert script.cache_key("g++ 12") != key
 
 
@@ -181,9 +183,9 @@ def test_ninja_does_instead_of_make(script: ModuleType, tools: Path, monkeypatch
 
 
 def test_pip_brings_the_package_without_running_its_setup(
-    script: ModuleType, package: Path, tmp_path: Path
+    script: ModuleType, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script.SHA256 = hashlib.sha256(package.read_bytes()).hexdigest()
+    monkeypatch.setattr(script, "SHA256", hashlib.sha256(package.read_bytes()).hexdigest())
     (tmp_path / "fetched").mkdir()
     with (tmp_path / "log").open("wb") as log:
         found = script.fetch(tmp_path / "fetched", log)

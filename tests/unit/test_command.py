@@ -54,7 +54,7 @@ def test_the_recipe_renders_for_upstream() -> None:
     rendered = _render(UPSTREAM, {**RECIPE, "cache_type_v": "q8_0", "load_mode": "none"}, managed=managed)
     assert shlex.join(rendered.argv) == (
         "--model /m/M.gguf --mmproj /m/P.gguf --alias NAME --host 127.0.0.1 --port 18080 --metrics --slots "
-        "-lv 4 --log-colors off "
+        "--sse-ping-interval 2 -lv 4 --log-colors off "
         "--ctx-size 204800 --gpu-layers all --parallel 1 --flash-attn on "
         "--cache-type-k q8_0 --cache-type-v q8_0 "
         "--spec-type draft-mtp --spec-draft-n-max 3 --spec-draft-type-k q8_0 --spec-draft-type-v q8_0 "

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import html
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.logs.cut import BATCH, batch_ends, utf8_cut, utf8_start
-from jobs.logs.render import frame, gap, level, piece, plain, render
+from jobs.logs.ansi import PLAIN, Style, plain, style_after
+from jobs.logs.cut import BATCH, BATCH_LINES, batch_ends, utf8_cut, utf8_start
+from jobs.logs.render import frame, gap, level, piece, render
+from jobs.logs.window import FRAME, KEEP, Window
 
 TAG = re.compile(r"<[^>]*>")
 
@@ -90,6 +93,120 @@ def test_colours_become_classes() -> None:
     assert 'class="ansi31"' in render(b"\x1b[31mred\x1b[0m\n", 0, True)
 
 
+def test_a_colour_lasts_over_line_ends_and_batches() -> None:
+    markup = render(b"\x1b[1;32mone\ntwo\x1b[0m\nthree\n", 0, True)
+    assert markup.count('<span class="ansi1 ansi32">') == 2
+    assert '<span class="l" data-at="18">three' not in markup
+    assert "three\n</span>" in markup and ">three" in markup
+    style = style_after(b"\x1b[1;32mone\n")
+    assert '<span class="ansi1 ansi32">two</span>' in render(b"two\n", 12, True, style)
+
+
+@given(st.lists(st.sampled_from([b"\x1b[31m", b"\x1b[0m", b"\x1b[1;44m", b"\x1b[m", b"a", b"<", b"\n"])))
+def test_batches_are_coloured_as_the_whole_text_is(parts: list[bytes]) -> None:
+    data = b"".join(parts)
+    whole = render(data, 0, True)
+    for place in range(len(parts) + 1):
+        head, tail = b"".join(parts[:place]), b"".join(parts[place:])
+        if head and not head.endswith(b"\n"):
+            continue
+        style = style_after(head)
+        assert render(head, 0, True) + render(tail, len(head), True, style) == whole
+
+
+@pytest.mark.parametrize(
+    ("sequence", "classes"),
+    [
+        ("1;31", "ansi1 ansi31"),
+        ("38;5;9", "ansi91"),
+        ("38;5;196", "ansi91"),
+        ("38;5;22", "ansi30"),
+        ("48;5;19", "ansi44"),
+        ("38:5:2", "ansi32"),
+        ("38;2;255;255;254", "ansi97"),
+        ("38:2::0:205:0", "ansi32"),
+        ("38;2;1;2;3;1", "ansi1 ansi30"),
+        ("7", "ansi7"),
+        ("7;33", "ansi43"),
+        ("104", "ansi104"),
+        ("4:3", "ansi4"),
+        ("31;39", ""),
+        ("38;5", ""),
+        ("38;5;999", ""),
+        ("9" * 5000, ""),
+        (";" * 5000, ""),
+    ],
+)
+def test_all_colours_are_shown_as_the_nearest_of_sixteen(sequence: str, classes: str) -> None:
+    markup = render(f"\x1b[{sequence}mx\n".encode(), 0, True)
+    assert (f'<span class="{classes}">x</span>' in markup) if classes else (">x\n" in markup)
+
+
+def test_every_class_has_its_colour_in_the_style_sheet() -> None:
+    sheet = (Path(__file__).parents[2] / "static" / "panel" / "css" / "log.css").read_text(encoding="utf-8")
+    codes = [1, 2, 3, 4, 7, 9, *range(30, 38), *range(40, 48), *range(90, 98), *range(100, 108)]
+    assert [code for code in codes if not re.search(rf"\.ansi{code}\b", sheet)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\n",
+        b"x\n",
+        b"\x1b[1;2;3;4;9;31;41mx\n",
+        b"\x1b[3mx\x1b[23mx",
+        b"&",
+        b"\r",
+        b"\0",
+        b"\x1b[31mx\x1b[m\n",
+    ],
+)
+def test_no_frame_is_larger_than_256_kilobytes(text: bytes) -> None:
+    window = Window(0, True)
+    cursor = window.cursor(0)
+    data = text * (200 * 1024 // len(text))
+    done = 0
+    for end in batch_ends(data, final=True):
+        window.add(data[done:end])
+        done = end
+    received = 0
+    while (piece := window.after(cursor)) is not None:
+        assert len(piece.html.encode()) <= FRAME + 200
+        cursor = piece.cursor
+        received += 1
+    assert cursor.at == len(data)
+
+
+def test_html_much_longer_than_its_text_is_not_kept() -> None:
+    window = Window(0, True)
+    for _ in range(KEEP // BATCH_LINES):
+        window.add(b"\n" * BATCH_LINES)
+    cursor = window.cursor(0)
+    while (piece := window.after(cursor)) is not None:
+        cursor = piece.cursor
+    assert sum(len(chunk.html) for chunk in window._chunks) == 0
+
+
+def test_a_frame_has_one_time_that_is_true_for_all_of_its_text() -> None:
+    window = Window(0, True)
+    cursor = window.cursor(0)
+    for data, time in [(b"a\n", 10.0), (b"b\n", 10.5), (b"c\n", 12.0), (b"d\n", None)]:
+        window.add(data, time)
+    found = []
+    while (piece_ := window.after(cursor)) is not None:
+        found.append((shown(piece_.html), re.findall(r'data-time="(\d+)"', piece_.html)))
+        cursor = piece_.cursor
+    assert found == [("a\nb\n", ["10000"]), ("c\n", ["12000"]), ("d\n", [])]
+
+
+def test_a_viewer_that_begins_inside_a_batch_gets_its_colour() -> None:
+    window = Window(0, True, Style(fg=2))
+    window.add(b"one\ntwo\n")
+    piece_ = window.after(window.cursor(4))
+    assert piece_ is not None and '<span class="ansi32">two</span>' in piece_.html
+    assert style_after(b"\x1b[0m", Style(fg=2)) == PLAIN
+
+
 def test_a_link_in_the_log_is_no_link_in_the_page() -> None:
     assert "<a" not in render(b"\x1b]8;;javascript:alert(1)\x07click\x1b]8;;\x07", 0, True)
 
@@ -141,8 +258,13 @@ def test_batches_are_small_and_end_at_line_ends_where_there_are_any(
     for begin, end in zip([0, *ends], ends, strict=False):
         batch = data[begin:end]
         assert 0 < len(batch) <= BATCH
+        assert batch.count(b"\n") <= BATCH_LINES
         batch.decode()
         assert batch.endswith(b"\n") or b"\n" not in batch
+
+
+def test_a_batch_has_at_most_1024_lines() -> None:
+    assert batch_ends(b"\n" * 2500) == [1024, 2048, 2500]
 
 
 def test_an_unfinished_line_waits_until_it_is_flushed() -> None:

@@ -1,4 +1,5 @@
-// The playground: keys of the composer, words of a refusal, and a page that follows the answer.
+// The playground: keys of the composer, words of a refusal, reasoning folded as the reader likes it, copying code,
+// and a page that follows the answer.
 (function () {
   'use strict'
 
@@ -7,6 +8,7 @@
   const prompt = document.getElementById('prompt')
   const status = document.getElementById('turn-status')
   const root = document.scrollingElement
+  const opened = new Map() // id of a turn -> whether its reasoning is unfolded
   let following = true
 
   function toEnd() {
@@ -18,12 +20,75 @@
     following = root.scrollHeight - root.scrollTop - root.clientHeight < NEAR
   }, { passive: true })
 
-  prompt.addEventListener('keydown', (event) => {
+  document.addEventListener('keydown', (event) => {
+    if (event.key === 'Escape') {
+      const form = event.target.closest('.turn-edit, .chat-rename')
+      if (form) form.querySelector('[data-cancel]').click()
+      return
+    }
     // Enter also ends a word in an input method (Chinese, Japanese); then it must not send.
-    if (event.key !== 'Enter' || event.shiftKey || event.altKey || event.isComposing) return
+    if (!event.target.matches('[data-sends]') || event.key !== 'Enter') return
+    if (event.shiftKey || event.altKey || event.isComposing) return
     event.preventDefault()
-    composer.requestSubmit()
+    event.target.form.requestSubmit()
   })
+
+  async function copyCode(button) {
+    const code = button.closest('.code').querySelector('code')
+    try {
+      await navigator.clipboard.writeText(code.textContent)
+    } catch (error) { // no clipboard without TLS: select the text, so that the keyboard copies it
+      const selection = window.getSelection()
+      selection.selectAllChildren(code)
+      if (!document.execCommand('copy')) return
+      selection.removeAllRanges()
+    }
+    if (button.dataset.label === undefined) button.dataset.label = button.textContent
+    button.textContent = button.dataset.done
+    setTimeout(() => { button.textContent = button.dataset.label }, 1500)
+  }
+
+  document.addEventListener('click', (event) => {
+    const copy = event.target.closest('[data-copy-code]')
+    if (copy) copyCode(copy)
+    const clear = event.target.closest('[data-clear]')
+    if (clear) {
+      const fields = document.querySelectorAll(`${clear.dataset.clear} :is(input[type=number], textarea)`)
+      fields.forEach((field) => { field.value = '' })
+      if (fields.length) fields[0].dispatchEvent(new Event('change', { bubbles: true }))
+    }
+    const summary = event.target.closest('.turn-reasoning > summary')
+    // The click comes before the change that it makes.
+    if (summary) remember(summary.closest('.turn'), !summary.parentElement.open)
+  })
+
+  // Reasoning stays as the reader left it when its turn is drawn anew, and the last choice holds for new turns.
+  function remember(turn, open) {
+    opened.set(turn.id, open)
+    try {
+      localStorage.setItem('panel-reasoning', open ? 'open' : 'folded')
+    } catch (error) { // storage may be switched off; the choice then lasts for this page
+    }
+  }
+
+  function unfold(turn) {
+    let open = opened.get(turn.id)
+    if (open === undefined && turn.querySelector('[sse-connect]')) {
+      try {
+        open = localStorage.getItem('panel-reasoning') === 'open'
+      } catch (error) {
+        open = false
+      }
+      opened.set(turn.id, open)
+    }
+    const details = turn.querySelector('.turn-reasoning')
+    if (details && open) details.open = true
+  }
+
+  function countThought(thought) {
+    thought.closest('.turn-reasoning').querySelector('.turn-length').textContent =
+      thought.textContent.length.toLocaleString(document.documentElement.lang)
+  }
 
   document.addEventListener('htmx:beforeSwap', (event) => {
     if (event.detail.xhr.status !== 422) return
@@ -40,17 +105,30 @@
     toEnd()
   })
 
-  document.addEventListener('htmx:sseMessage', () => {
+  document.addEventListener('htmx:sseMessage', (event) => {
+    const turn = event.target.closest('.turn')
+    if (event.target.matches('.turn-thought')) countThought(event.target)
+    else if (turn && event.detail.type === 'part') unfold(turn)
     if (following) toEnd()
+  })
+
+  document.addEventListener('htmx:load', (event) => {
+    event.target.querySelectorAll('.turn').forEach(unfold)
+    if (event.target.matches('.turn')) unfold(event.target)
   })
 
   document.addEventListener('htmx:afterSwap', (event) => {
     const turn = event.target
     if (!turn.matches || !turn.matches('.turn')) return
-    if (turn.querySelector('[sse-connect]')) return
+    const lost = document.activeElement === document.body
+    if (turn.querySelector('[sse-connect]')) {
+      // The button that asked (Regenerate, Ask again) is gone: the next thing to do is to stop.
+      if (lost) turn.querySelector('[data-stop]').focus({ preventScroll: true })
+      return
+    }
     status.textContent = status.dataset.done
     // The button that had the focus (Stop) is gone with the streaming element.
-    if (document.activeElement === document.body && !prompt.disabled) prompt.focus({ preventScroll: true })
+    if (lost && !prompt.disabled) prompt.focus({ preventScroll: true })
     if (following) toEnd()
   })
 

@@ -37,6 +37,7 @@
     shown = text
     element.textContent = text
     element.dataset.state = now
+    document.body.dataset.connection = now
   }
 
   document.addEventListener('htmx:wsOpen', () => {
@@ -78,6 +79,8 @@
     heard = Date.now()
     show()
   })
+  // A connection begins with everything that its page shows: what was held for the one before is old.
+  document.addEventListener('htmx:wsConnecting', () => held.clear())
   document.addEventListener('htmx:wsClose', (event) => {
     open = false
     const code = event.detail.event.code

@@ -66,21 +66,67 @@
     if (counter) counter.textContent = String(shown)
   }
 
+  // What to ask right now, such as how many requests a stop would cut off; without an answer the plain question.
+  async function questionOf(button, plain) {
+    if (!button.dataset.ask) return plain
+    try {
+      const answer = await fetch(button.dataset.ask, { signal: AbortSignal.timeout(3000) })
+      return answer.ok && !answer.redirected ? await answer.text() : plain
+    } catch (error) { // no answer in time, or no connection
+      return plain
+    }
+  }
+
   // A question before a destructive action, in the page's own dialog.
-  function ask(event) {
+  async function ask(event) {
     const dialog = document.getElementById('confirm')
+    const button = event.target
     if (!event.detail.question || !dialog) return
     event.preventDefault()
-    dialog.querySelector('[data-question]').textContent = event.detail.question
-    dialog.returnValue = ''
+    if ('asking' in button.dataset) return
     // While the question is open, live updates must not take its button away (live.js).
-    event.target.dataset.asking = ''
+    button.dataset.asking = ''
+    dialog.querySelector('[data-question]').textContent = await questionOf(button, event.detail.question)
+    dialog.returnValue = ''
     dialog.addEventListener('close', () => {
       if (dialog.returnValue === 'yes') event.detail.issueRequest(true)
-      delete event.target.dataset.asking
+      delete button.dataset.asking
       document.dispatchEvent(new Event('panel:asked'))
     }, { once: true })
     dialog.showModal()
+  }
+
+  // What has just ended leaves the strip after some seconds.
+  function fade(element) {
+    if (element.dataset.fading) return
+    element.dataset.fading = 'yes'
+    setTimeout(() => element.remove(), Number(element.dataset.fleeting) * 1000)
+  }
+
+  // An offer beside a field is taken with one click; the form then goes on as if it had been typed.
+  function use(button) {
+    const field = document.getElementById(button.dataset.use)
+    field.value = button.dataset.value
+    field.dispatchEvent(new Event('input', { bubbles: true }))
+    field.focus()
+  }
+
+  // g and a letter lead to a page of the rail, / to the filter of a list.
+  let leader = 0
+  function shortcut(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return
+    if (event.target.closest('input, textarea, select, [contenteditable]')) return
+    if (event.key === '/') {
+      const field = document.querySelector('[data-slash]')
+      if (!field) return
+      event.preventDefault()
+      field.focus()
+    } else if (event.key === 'g') leader = Date.now()
+    else if (Date.now() - leader < 1500) {
+      leader = 0
+      const link = document.querySelector(`.rail a[aria-keyshortcuts="g ${CSS.escape(event.key)}"]`)
+      if (link) link.click()
+    }
   }
 
   function complain(text) {
@@ -101,6 +147,7 @@
         : passed < 100 ? passed.toFixed(0) + ' s'
           : Math.floor(passed / 60) + ' min ' + Math.floor(passed % 60) + ' s'
     })
+    document.querySelectorAll('[data-fleeting]').forEach(fade)
   }
 
   // A part that is drawn anew keeps the keyboard where it was.
@@ -124,13 +171,14 @@
   }
 
   document.addEventListener('click', (event) => {
-    const element = event.target.closest('[data-theme], [data-copy], [data-toggle], [data-dismiss], [data-href]')
+    const element = event.target.closest('[data-theme], [data-copy], [data-toggle], [data-dismiss], [data-use], [data-href]')
     document.querySelectorAll('details[data-menu][open]').forEach((menu) => {
       if (!menu.contains(event.target)) menu.open = false
     })
     if (!element) return
     if (element.dataset.theme) chooseTheme(element.dataset.theme)
     else if (element.dataset.copy) copy(element)
+    else if (element.dataset.use) use(element)
     else if (element.dataset.toggle) {
       const open = document.getElementById(element.dataset.toggle).classList.toggle('is-open')
       element.setAttribute('aria-expanded', String(open))
@@ -140,7 +188,7 @@
     }
   })
   document.addEventListener('keydown', (event) => {
-    if (event.key !== 'Escape') return
+    if (event.key !== 'Escape') return shortcut(event)
     document.querySelectorAll('details[data-menu][open]').forEach((menu) => {
       menu.open = false
       menu.querySelector('summary').focus()

@@ -1,0 +1,1 @@
+"""Figures: each script measures pairs in one run and prints medians and ratios as JSON."""
