@@ -12,6 +12,7 @@ import redis
 from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.test import Client
+from django.utils import translation
 
 from controlpanel.lib import streams
 from controlpanel.lib.redis import sync_client
@@ -42,6 +43,12 @@ def start_valkey(socket: Path) -> subprocess.Popen[bytes]:
     wait_for(answers, 20, "Valkey to answer")
     client.close()
     return server
+
+
+@pytest.fixture(autouse=True)
+def english() -> None:
+    """Each test begins in English, whatever language a page of the test before it was in."""
+    translation.activate("en")
 
 
 @pytest.fixture(scope="session")

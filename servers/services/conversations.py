@@ -59,7 +59,7 @@ def search_conversations(user: User, words: str) -> QuerySet[Conversation]:
 def rename_conversation(conversation: Conversation, title: str) -> None:
     """Give the conversation another title; Refused when it is empty or too long."""
     title = " ".join(title.replace("\0", "").split())
-    limit = Conversation._meta.get_field("title").max_length
+    limit = Conversation._meta.get_field("title").max_length or 0
     if not title:
         raise Refused(_("Write a title first."), field="title", code="empty_title")
     if len(title) > limit:

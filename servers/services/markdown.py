@@ -139,7 +139,7 @@ def _parser() -> "MarkdownIt":
 
     parser = MarkdownIt("js-default", {"html": False, "linkify": False, "breaks": True, "maxNesting": 20})
     # Addresses within the panel, and such that run or hold something, stay the text that they are.
-    parser.validateLink = lambda address: bool(ADDRESS.match(address.strip()))  # type: ignore[method-assign]
+    parser.validateLink = lambda url: bool(ADDRESS.match(url.strip()))  # type: ignore[method-assign]
     for name, rule in (
         ("fence", _code),
         ("code_block", _code),

@@ -200,6 +200,9 @@ class Handler(BaseHTTPRequestHandler):
             )
 
         yield chunk({"role": "assistant", "content": None})
+        for word in flags.reasoning.split():
+            self._stay_until_closed(flags.token_delay)
+            yield chunk({"reasoning_content": f"{word} "})
         for n, word in enumerate(words):
             if n == flags.error_after:
                 yield {"error": {"code": 500, "message": flags.error_text, "type": "server_error"}}

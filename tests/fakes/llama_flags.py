@@ -60,6 +60,7 @@ class Flags:
     help: str = ""  # a file to print; or hang, huge (100 MB), other (of another program)
     version: str = VERSION
     reply: str = REPLY
+    reasoning: str = ""  # comes before the reply, as reasoning
     token_delay: float = 0.0  # before each token
     prompt_delay: float = 0.0  # before the answer begins
     draft: int = 0  # drafted tokens told in timings; slots say speculative

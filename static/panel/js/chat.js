@@ -3,27 +3,38 @@
 (function () {
   'use strict'
 
-  const NEAR = 80 // pixels from the end within which the page counts as following
   const composer = document.getElementById('composer')
   const prompt = document.getElementById('prompt')
   const status = document.getElementById('turn-status')
   const root = document.scrollingElement
   const opened = new Map() // id of a turn -> whether its reasoning is unfolded
   let following = true
+  let last = 0 // where the page was scrolled to when it was looked at
 
   function toEnd() {
     // At once: the style sheet's smooth scrolling would still be on its way when the next text comes.
     root.scrollTo({ top: root.scrollHeight, behavior: 'instant' })
+    last = root.scrollTop
+    following = true
   }
 
-  document.addEventListener('scroll', () => {
-    following = root.scrollHeight - root.scrollTop - root.clientHeight < NEAR
-  }, { passive: true })
+  // The first pixel upwards ends following, or the next text would undo a scroll that has just begun; at the end it
+  // begins again. Looked at before each piece of text too, whose scroll event may be still to come.
+  function look() {
+    const left = root.scrollHeight - root.scrollTop - root.clientHeight
+    if (root.scrollTop !== last) following = left < 2
+    last = root.scrollTop
+  }
+
+  document.addEventListener('scroll', look, { passive: true })
+  document.addEventListener('htmx:sseBeforeMessage', look)
 
   document.addEventListener('keydown', (event) => {
     if (event.key === 'Escape') {
       const form = event.target.closest('.turn-edit, .chat-rename')
-      if (form) form.querySelector('[data-cancel]').click()
+      if (!form) return
+      event.preventDefault() // the drawer around the form stays open
+      form.querySelector('[data-cancel]').click()
       return
     }
     // Enter also ends a word in an input method (Chinese, Japanese); then it must not send.
@@ -101,7 +112,6 @@
     document.getElementById('composer-error').replaceChildren()
     prompt.value = ''
     prompt.focus()
-    following = true
     toEnd()
   })
 

@@ -1,0 +1,166 @@
+"""What a chat stream costs over a direct request: first text of one stream, speed of one and of eight.
+
+Each panel request is paired with a direct one in the same run. Goals: first text at most 3 ms later (p50),
+eight streams at 0.94 of direct.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.benchmarks.figures import answer, cpu_seconds, median, percentile
+from tests.engines import ROOT, free_port, running
+from tests.waiting import wait_for
+
+PAIRS = 60
+RUNS = 7
+TOKENS = 600  # of one stream in the runs for speed
+FIRST = {True: b"event: delta\n", False: b'"delta":{"content":"'}
+
+
+async def request(port: int, head: str, body: bytes, mark: bytes) -> tuple[float, float, bytes]:
+    """Send a request on a fresh connection; seconds until the mark came and until the end, and the answer."""
+    began = time.perf_counter()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"{head}\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+    data, first = b"", 0.0
+    while chunk := await reader.read(65536):
+        data += chunk
+        if not first and mark in data:
+            first = time.perf_counter() - began
+        if data.endswith(b"0\r\n\r\n"):
+            break
+    writer.close()
+    assert first, data[-2000:]
+    return first, time.perf_counter() - began, data
+
+
+class Bench:
+    """An engine, a web process beside it, and turns to ask."""
+
+    def __init__(self, engine_port: int, web_port: int, cookie: str) -> None:
+        self.engine_port, self.web_port, self.cookie = engine_port, web_port, cookie
+
+    async def direct(self, tokens: int | None) -> tuple[float, float, bytes]:
+        """Ask the engine itself, as the panel would ask it."""
+        from servers.domain.chat import ChatOptions, build_request
+        from servers.services.instances import server_key
+
+        body = json.dumps(build_request([], "hi", (), ChatOptions(max_tokens=tokens))).encode()
+        head = "POST /v1/chat/completions HTTP/1.1\r\nContent-Type: application/json\r\n"
+        head += f"Authorization: Bearer {server_key('x')}"
+        return await request(self.engine_port, head, body, FIRST[False])
+
+    async def panel(self, turn: int) -> tuple[float, float, bytes]:
+        """Open the stream of a pending turn."""
+        head = f"GET /turns/{turn}/stream HTTP/1.1\r\nAccept: text/event-stream\r\nCookie: {self.cookie}"
+        return await request(self.web_port, head, b"", FIRST[True])
+
+
+def make_turns(count: int, tokens: int | None) -> list[int]:
+    """Pending turns, each in a conversation of its own."""
+    from django.contrib.auth.models import User
+
+    from servers.models import ServerProfile
+    from servers.services.conversations import ask_in_new_conversation
+
+    user, profile = User.objects.get(), ServerProfile.objects.get()
+    options = {"max_tokens": tokens} if tokens else {}
+    return [ask_in_new_conversation(user, profile, "hi", options).pk for _ in range(count)]
+
+
+async def together(make: Callable[[int], Awaitable[Any]], count: int) -> float:
+    """Seconds until so many requests at once have ended."""
+    began = time.perf_counter()
+    await asyncio.gather(*(make(number) for number in range(count)))
+    return time.perf_counter() - began
+
+
+def measure(bench: Bench, web: int) -> dict[str, Any]:
+    """All figures."""
+    figures: dict[str, Any] = {}
+    later, own = [], []
+    for turn in make_turns(PAIRS + 10, 8):
+        direct = asyncio.run(bench.direct(8))[0]
+        panel = asyncio.run(bench.panel(turn))[0]
+        own.append(direct * 1000)
+        later.append((panel - direct) * 1000)
+    figures["first_text_direct_ms"] = median(own[10:])
+    figures["first_text_later_ms"] = {"p50": median(later[10:]), "p95": percentile(later[10:], 0.95)}
+    for streams in (1, 8):
+        ratios, cpu = [], []
+        for _ in range(RUNS):
+            direct = asyncio.run(together(lambda _number: bench.direct(TOKENS), streams))
+            turns, used = make_turns(streams, TOKENS), cpu_seconds(web)
+            panel = asyncio.run(together(lambda number: bench.panel(turns[number]), streams))
+            cpu.append((cpu_seconds(web) - used) / streams / TOKENS * 1e6)
+            ratios.append(direct / panel)
+        figures[f"speed_of_direct_{streams}"] = median(ratios)
+        figures[f"web_cpu_us_per_token_{streams}"] = median(cpu)
+    return figures
+
+
+def main() -> None:
+    """Start an engine and a web process on a data folder of their own, and measure."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        data = folder / "data"
+        data.mkdir()
+        os.environ |= {"PANEL_DATA": str(data), "DJANGO_SETTINGS_MODULE": "controlpanel.settings"}
+        import django
+
+        django.setup()
+        from django.core.management import call_command
+        from django.test import Client
+
+        from controlpanel.demo.tiny_model import make_text_model
+        from servers.services.instances import server_key
+        from tests.chat import ready_profile
+        from tests.conftest import person
+
+        call_command("migrate", verbosity=0)
+        model = folder / "endless.gguf"
+        make_text_model(model, ctx=131072, heads=False)
+        key = server_key("x")
+        os.environ["LLAMA_API_KEY"] = key
+        engine = stack.enter_context(
+            running(folder, "-m", model, "-c", "131072", "-np", "8", "-t", "1", "--ignore-eos")
+        )
+        profile = ready_profile(engine.port)
+        profile.instance.run_id, old = "x", profile.instance.run_id
+        type(profile.instance.run).objects.filter(pk=old).update(pk="x")
+        profile.instance.save()
+        client = Client()
+        client.force_login(person("charlie", "viewer"))
+        cookie = "; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items())
+        port = free_port()
+        command = [sys.executable, "-m", "uvicorn", "controlpanel.asgi:application", "--port", str(port)]
+        web = subprocess.Popen([*command, "--log-level", "warning", "--no-access-log"], cwd=ROOT)
+        stack.callback(web.wait, 30)
+        stack.callback(web.terminate)
+        wait_for(lambda: _answers(port), 60, "the web process")
+        figures = measure(Bench(engine.port, port, cookie), web.pid)
+    answer(**figures)
+
+
+def _answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/", timeout=10).status_code < 500
+    except httpx.TransportError:
+        return False
+
+
+if __name__ == "__main__":
+    main()
