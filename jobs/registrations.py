@@ -15,6 +15,7 @@ def register() -> None:
     register_duty(Duty("heartbeat", 5, watch.beat))
     register_duty(Duty("reconcile", 5, watch.reconcile_jobs))
     register_duty(Duty("runs", 0.5, watch.watch_runs))
+    register_duty(Duty("log-limit", 10, watch.trim_logs))
     register_duty(Duty("gpus", 1, gpus.sample_gpus))
     topics.register()
     topics_gpu.register()

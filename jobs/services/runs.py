@@ -11,6 +11,7 @@ from controlpanel.lib.text import N_, Message
 from controlpanel.lib.words import stored
 from jobs.adapters import runs as folders
 from jobs.adapters.runs import RunSpec, RunStatus, StartedBefore
+from jobs.adapters.trim import free_head
 from jobs.models import Host, Run
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,20 @@ def active_runs(host_slug: str) -> list[Run]:
         .filter(host__slug=host_slug, state__in=Run.ACTIVE)
         .order_by("created_at")
     )
+
+
+def trim_log(run: Run, limit: int) -> None:
+    """Free the head of the run's log once its text is longer than `limit` bytes; three quarters are kept."""
+    path = folders.log_path(run.pk)
+    try:
+        if path.stat().st_size - run.log_start <= limit:
+            return
+        start = free_head(path, run.log_start, limit * 3 // 4)
+    except OSError as error:
+        logger.warning("the log of run %s cannot be shortened: %s", run.pk, error)
+        return
+    Run.objects.filter(pk=run.pk, log_start__lt=start).update(log_start=start)
+    publish("run", run.pk)
 
 
 def _end(run: Run, status: RunStatus) -> None:

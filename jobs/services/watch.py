@@ -1,14 +1,19 @@
 """The agent's duties of the jobs app: heartbeat, reconcile, and watching runs."""
 
+import shutil
 from collections.abc import Callable
 from functools import wraps
 
+from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
 
 from jobs.models import Host
 from jobs.services import jobs, runs
 from jobs.services.hosts import local_host
+
+LOG_LIMIT = 256 * 1024 * 1024  # bytes of one log
+DISK_SHORT = 0.05  # share of the disk that is free
 
 
 def with_database(function: Callable[[], None]) -> Callable[[], None]:
@@ -49,6 +54,15 @@ def watch_runs() -> None:
     _running = {run.pk for run in found}
     for run in found:
         runs.observe(run)
+
+
+@with_database
+def trim_logs() -> None:
+    """Free the heads of logs that passed the limit; sooner where the disk is nearly full."""
+    usage = shutil.disk_usage(settings.PANEL_DATA)
+    limit = LOG_LIMIT if usage.free > usage.total * DISK_SHORT else LOG_LIMIT // 8
+    for run in runs.active_runs(local_host().slug):
+        runs.trim_log(run, limit)
 
 
 def running_ids() -> set[str]:
