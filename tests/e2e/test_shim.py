@@ -143,7 +143,7 @@ import os, signal
 print(sorted(int(n) for n in os.listdir('/proc/self/fd'))[:-1], os.readlink('/proc/self/fd/0'))
 print(os.getsid(0) == os.getpgid(0) == os.getpid(), os.getcwd(), oct(os.umask(0)))
 fields = dict(line.split(':', 1) for line in open('/proc/self/status'))
-print(int(fields['SigBlk'], 16), hex(int(fields['SigIgn'], 16)))
+print(int(fields['SigBlk'], 16), hex(int(fields['SigIgn'], 16) & ~(3 << 31)))
 """
     run.write([*PYTHON, script], cwd=str(run.folder))
     extra = os.open("/dev/null", os.O_RDONLY)
@@ -152,7 +152,8 @@ print(int(fields['SigBlk'], 16), hex(int(fields['SigIgn'], 16)))
     finally:
         os.close(extra)
     run.end()
-    # Python itself ignores SIGPIPE (bit 12) and SIGXFSZ (bit 24), and nothing else may be ignored.
+    # Python itself ignores SIGPIPE (bit 12) and SIGXFSZ (bit 24), and nothing else may be ignored. Signals 32
+    # and 33 do not count: they are the C library's own, and some callers pass them on ignored.
     expected = f"[0, 1, 2] /dev/null\nTrue {run.folder} 0o77\n0 0x1001000\n"
     assert run.log() == expected
 
