@@ -86,6 +86,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "controlpanel.static.PanelStaticFilesConfig",
+    "servestatic",
     "django_htmx",
     "allauth",
     "allauth.account",

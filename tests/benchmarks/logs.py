@@ -49,6 +49,9 @@ async def follow(panel: LogPanel, viewers: int, lines: int, pace: int) -> list[d
 
     async def view(number: int) -> None:
         async with connect(panel.socket_url, additional_headers=headers, max_size=None) as socket:
+            # Only what is written after the first answer about the log has to come line by line.
+            while f'id="log-{panel.run_id}"' not in str(await socket.recv()):
+                pass
             ready.release()
             while len(seen[number]) < lines:
                 message = str(await socket.recv())
