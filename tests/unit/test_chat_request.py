@@ -118,6 +118,11 @@ def test_numbers_that_are_none_are_unknown_not_zero(value: Any) -> None:
     assert set(summary.values()) == {None}
 
 
+def test_absurd_numbers_do_not_become_infinite() -> None:
+    assert timings_summary({"draft_n": 2.2e-309, "draft_n_accepted": 1.0})["acceptance"] is None
+    assert timings_summary({"prompt_n": 10**400, "predicted_n": 1})["context_used"] is None
+
+
 def test_nothing_drafted_has_no_acceptance() -> None:
     assert timings_summary({"draft_n": 0, "draft_n_accepted": 0})["acceptance"] is None
     assert timings_summary({"draft_n": 4, "draft_n_accepted": 0})["acceptance"] == 0
