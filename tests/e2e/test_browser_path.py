@@ -11,6 +11,7 @@ from tests.e2e.panel import CHROMIUM, CHROMIUM_ARGS
 from tests.e2e.whole import Panel
 from tests.engines import engine_path
 from tests.models import tiny_models
+from tests.waiting import wait_for
 
 SLOW = 60_000  # ms; a machine under load must not fail the path
 
@@ -98,6 +99,8 @@ def test_from_signing_in_to_a_streamed_answer_and_a_stop(page: Page, panel: Pane
     server = page.locator(f"#server-{pk}")
     expect(server).to_contain_text("ready", timeout=SLOW)
     expect(page.locator("main")).to_contain_text("listening on", timeout=SLOW)
+    # The word "ready" also names the last step of the rail, so the row has to say it.
+    wait_for(lambda: panel.server(slug)["observed"] == "ready", 60, "the ready server")
     assert panel.server(slug)["facts"] == {"mtp": True, "vision": False, "n_ctx": 2048}
 
     page.goto(panel.url + "/playground/")

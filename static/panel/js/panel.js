@@ -78,21 +78,29 @@
   }
 
   // A question before a destructive action, in the page's own dialog.
+  let waiting = null // the button whose question is still on its way
+  let settle = null // ends the question that was shown last; the dialog tells of its close only later
+
   async function ask(event) {
     const dialog = document.getElementById('confirm')
     const button = event.target
     if (!event.detail.question || !dialog) return
     event.preventDefault()
-    if ('asking' in button.dataset) return
+    if (waiting === button || dialog.open) return
+    if (settle) settle('')
     // While the question is open, live updates must not take its button away (live.js).
     button.dataset.asking = ''
+    waiting = button
     dialog.querySelector('[data-question]').textContent = await questionOf(button, event.detail.question)
+    waiting = null
     dialog.returnValue = ''
-    dialog.addEventListener('close', () => {
-      if (dialog.returnValue === 'yes') event.detail.issueRequest(true)
+    settle = (answer) => {
+      settle = null
+      if (answer === 'yes') event.detail.issueRequest(true)
       delete button.dataset.asking
       document.dispatchEvent(new Event('panel:asked'))
-    }, { once: true })
+    }
+    dialog.onclose = () => { if (!dialog.open && settle) settle(dialog.returnValue) }
     dialog.showModal()
   }
 
