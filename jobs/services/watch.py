@@ -1,6 +1,5 @@
 """The agent's duties of the jobs app: heartbeat, reconcile, and watching runs."""
 
-import shutil
 from collections.abc import Callable
 from functools import wraps
 
@@ -8,6 +7,7 @@ from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
 
+from jobs.adapters.hostlink import link
 from jobs.models import Host
 from jobs.services import jobs, runs
 from jobs.services.hosts import local_host
@@ -59,8 +59,9 @@ def watch_runs() -> None:
 @with_database
 def trim_logs() -> None:
     """Free the heads of logs that passed the limit; sooner where the disk is nearly full."""
-    usage = shutil.disk_usage(settings.PANEL_DATA)
-    limit = LOG_LIMIT if usage.free > usage.total * DISK_SHORT else LOG_LIMIT // 8
+    disk = link(settings.PANEL_HOST).data_disk()
+    short = disk is not None and disk.free <= disk.total * DISK_SHORT
+    limit = LOG_LIMIT // 8 if short else LOG_LIMIT
     for run in runs.active_runs(local_host().slug):
         runs.trim_log(run, limit)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -74,13 +75,20 @@ def _stopping(profile: ServerProfile) -> Instance:
         raise Refused(
             _("The server is not running: it is %(state)s.") % {"state": instance.get_observed_display()}
         )
-    launches = Job.objects.filter(
-        kind=LAUNCH, subject_kind="instance", subject_id=str(instance.pk), state__in=Job.ACTIVE
-    )
-    for job in launches:
+    for job in jobs_of(instance, LAUNCH).filter(state__in=Job.ACTIVE):
         request_cancel(job)
     publish_on_commit("instance", instance.pk)
     return instance
+
+
+def jobs_of(instance: Instance, *kinds: str) -> QuerySet[Job]:
+    """Return the instance's jobs of these kinds, the newest first."""
+    return Job.objects.filter(kind__in=kinds, subject_kind="instance", subject_id=str(instance.pk))
+
+
+def has_active_job(instance: Instance, *kinds: str) -> bool:
+    """True while a job of one of the kinds is queued or at work for the instance."""
+    return jobs_of(instance, *kinds).filter(state__in=Job.ACTIVE).exists()
 
 
 def move(instance: Instance, *allowed: str, to: str, **fields: Any) -> bool:

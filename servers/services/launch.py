@@ -100,7 +100,7 @@ class StopRunner(Runner):
             return
         if instance.observed == Observed.STOPPING:
             job.step("stop")
-            job.wait(lambda: not _launching(instance), 60)
+            job.wait(lambda: not instances.has_active_job(instance, LAUNCH), 60)
             instance.refresh_from_db()
             if instance.run is not None:
                 self._end_run(job, instance.run)
@@ -133,12 +133,6 @@ def _instance(job: Claimed) -> Instance | None:
         "profile__build__host", "profile__model", "profile__mmproj", "run__host"
     )
     return rows.filter(pk=job.row.subject_id).first()
-
-
-def _launching(instance: Instance) -> bool:
-    return Job.objects.filter(
-        kind=LAUNCH, subject_kind="instance", subject_id=str(instance.pk), state__in=Job.ACTIVE
-    ).exists()
 
 
 def _check_files(instance: Instance) -> None:

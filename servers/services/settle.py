@@ -3,14 +3,14 @@
 The second way is for what a process killed between two rows left behind.
 """
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
-from jobs.models import Job, Run
+from jobs.models import Run
 from jobs.services import runs
 from jobs.services.watch import with_database
 from servers.models import Instance
 from servers.services import instances
-from servers.services.instances import LAUNCH, STOP, Observed
+from servers.services.instances import LAUNCH, STOP, Observed, has_active_job, jobs_of
 from servers.services.launch import NOT_SPAWNED
 
 ENDED_RUN = (Run.State.EXITED, Run.State.LOST)
@@ -34,14 +34,14 @@ def settle_instances() -> None:
     """Find instances that wait for something that has ended, and move them on."""
     rows = Instance.objects.select_related("run")
     for instance in rows.filter(observed__in=(*Instance.ALIVE, Observed.STOPPING), run__state__in=ENDED_RUN):
-        if instance.run is not None and not _active(instance, LAUNCH, STOP):
+        if instance.run is not None and not has_active_job(instance, LAUNCH, STOP):
             server_ended(instance.run)
     for instance in rows.filter(Q(run=None) | Q(run__state=Run.State.CREATED), observed=Observed.STARTING):
-        if not _active(instance, LAUNCH, STOP) and not _spawned(instance):
+        if not has_active_job(instance, LAUNCH, STOP) and not _spawned(instance):
             error = _last_error(instance, LAUNCH)
             instances.move(instance, Observed.STARTING, to=Observed.FAILED, error=error)
     for instance in rows.filter(observed=Observed.STOPPING).exclude(run__state__in=ENDED_RUN):
-        if not _active(instance, LAUNCH, STOP):
+        if not has_active_job(instance, LAUNCH, STOP):
             to = Observed.UNRESPONSIVE if instance.run else Observed.STOPPED
             instances.move(instance, Observed.STOPPING, to=to, error=_last_error(instance, STOP))
 
@@ -55,13 +55,5 @@ def _spawned(instance: Instance) -> bool:
     return False
 
 
-def _jobs(instance: Instance, *kinds: str) -> QuerySet[Job]:
-    return Job.objects.filter(kind__in=kinds, subject_kind="instance", subject_id=str(instance.pk))
-
-
-def _active(instance: Instance, *kinds: str) -> bool:
-    return _jobs(instance, *kinds).filter(state__in=Job.ACTIVE).exists()
-
-
 def _last_error(instance: Instance, kind: str) -> str:
-    return _jobs(instance, kind).values_list("error", flat=True).first() or ""
+    return jobs_of(instance, kind).values_list("error", flat=True).first() or ""
