@@ -16,5 +16,5 @@ def register() -> None:
     register_subject("instance", server_subjects)
     register_run_kind(launch.RUN_KIND, settle.server_ended)
     register_duty(Duty("servers", 1, polls.poll_instances))
-    register_duty(Duty("settle", 3, settle.settle_instances))
+    register_duty(Duty("settle", 5, settle.settle_instances))
     topics.register()

@@ -4,13 +4,14 @@ import asyncio
 import io
 import shutil
 import threading
-import weakref
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 
-import httpx
 from django.conf import settings
 
+from jobs.adapters.loopback import NoConnection, ServerStream, request
 from jobs.adapters.runs import log_path
 from jobs.logs.cut import last_lines
 from jobs.logs.index import LogIndexes
@@ -32,11 +33,11 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class ServerAddress:
-    """Where and with which headers a request reaches a server."""
+class Reply:
+    """A server's whole answer."""
 
-    base_url: str
-    headers: dict[str, str] = field(repr=False)
+    status: int
+    body: bytes
 
 
 @dataclass(frozen=True)
@@ -123,15 +124,32 @@ class HostLink:
             yield block
             at += len(block)
 
-    def open_server(self, endpoint: Endpoint) -> ServerAddress:
-        """Return the address of a server on this machine; use it with `server_client()`."""
-        headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
-        return ServerAddress(f"http://127.0.0.1:{endpoint.port}", headers)
+    async def ask_server(self, endpoint: Endpoint, path: str, seconds: float) -> Reply:
+        """Return a server's answer to a GET; raises ServerUnreachable, also when it takes longer."""
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                request("GET", endpoint.port, path, _headers(endpoint)) as answer,
+            ):
+                return Reply(answer.status, await answer.read(RANGE))
+        except TimeoutError as error:
+            raise NoConnection("no answer in time") from error
+
+    def open_stream(
+        self, endpoint: Endpoint, path: str, body: bytes
+    ) -> AbstractAsyncContextManager[ServerStream]:
+        """Post JSON to a server and read its answer as it comes; see `jobs.adapters.loopback.request`."""
+        headers = {**_headers(endpoint), "Content-Type": "application/json"}
+        return request("POST", endpoint.port, path, headers, body)
 
     def data_disk(self) -> Disk | None:
         """Return the disk of the data folder, None when it cannot be asked; free is for the panel to use."""
+        return self.disk(settings.PANEL_DATA)
+
+    def disk(self, folder: Path) -> Disk | None:
+        """Return the disk on which a folder lies, or will lie; None when it cannot be asked."""
         try:
-            usage = shutil.disk_usage(settings.PANEL_DATA)
+            usage = shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.exists()))
         except OSError:
             return None
         return Disk(usage.total, usage.free)
@@ -155,28 +173,8 @@ def link(host_slug: str) -> HostLink:
     return _LOCAL
 
 
-_clients: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient]" = (
-    weakref.WeakKeyDictionary()
-)
-
-
-def server_client() -> httpx.AsyncClient:
-    """Return the running loop's client for llama-servers.
-
-    llama-server closes connections that it promised to keep, so none is kept; its streams have no read limit.
-    Loopback addresses only: no proxy, and no certificates to load (that alone costs 130 ms).
-    """
-    loop = asyncio.get_running_loop()
-    client = _clients.get(loop)
-    if client is None:
-        client = httpx.AsyncClient(
-            trust_env=False,
-            verify=False,
-            timeout=httpx.Timeout(30.0, connect=5.0, read=None),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
-        )
-        _clients[loop] = client
-    return client
+def _headers(endpoint: Endpoint) -> dict[str, str]:
+    return {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
 
 
 def _read_exactly(file: io.RawIOBase, length: int) -> bytes:

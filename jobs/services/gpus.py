@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 from controlpanel.lib.redis import sync_client
 from controlpanel.lib.streams import publish
 from jobs.adapters import nvml
-from jobs.domain.gpu import Gpus, Sample, from_json, marked, to_json
+from jobs.domain.gpu import WITHOUT_GPU, Gpus, Sample, from_json, marked, to_json
 from jobs.models import Host, Run
 from jobs.runtime.gpus import GpuSampler
 from jobs.services.watch import with_database
@@ -20,10 +20,12 @@ logger = logging.getLogger(__name__)
 
 EVENT = "gpus"
 PAUSE = 3.0  # seconds without a further try after a failure, so that a page waits for the broker once
+QUIET = 2.5  # seconds until a host without a GPU is looked at again; a sample is old after 5
 
 _sampler = GpuSampler(nvml.read)
 _shown: tuple[Gpus, float | None] | None = None  # what pages were told to show
 _next_try = 0.0
+_next_sample = 0.0
 
 
 def stream_of(host_slug: str) -> str:
@@ -42,8 +44,13 @@ def own_pids(host_slug: str) -> set[int] | None:
 
 @with_database
 def sample_gpus() -> None:
-    """Read this host's GPUs and publish what they say."""
+    """Read this host's GPUs and publish what they say; less often where there is none."""
+    global _next_sample
+    if time.monotonic() < _next_sample:
+        return
     taken = _sampler.sample()
+    if taken.gpus.problem in WITHOUT_GPU:
+        _next_sample = time.monotonic() + QUIET
     own = own_pids(settings.PANEL_HOST) if taken.gpus.gpus else None
     publish_sample(settings.PANEL_HOST, Sample(taken.time, marked(taken.gpus, own), taken.since))
 

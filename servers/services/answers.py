@@ -1,5 +1,6 @@
 """One answer from a ready server: the request, its stream of deltas, and `ask` for commands."""
 
+import asyncio
 import json
 import logging
 import time
@@ -7,13 +8,13 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 from asgiref.sync import sync_to_async
 
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.text import N_, Message
 from controlpanel.lib.words import translate
 from jobs.adapters import hostlink
+from jobs.adapters.loopback import ConnectionBroken, NoConnection, ServerUnreachable
 from servers.domain.chat import (
     AnswerParts,
     AnswerReader,
@@ -28,9 +29,9 @@ from servers.models import Instance, ServerProfile
 from servers.services.instances import ensure_ready
 
 logger = logging.getLogger(__name__)
-# No read timeout: a long prompt may take minutes before the first byte; whoever waits can stop.
-TIMEOUT = httpx.Timeout(None, connect=5.0)
-
+CHAT = "/v1/chat/completions"
+ERROR_BYTES = 64 * 1024
+GATHER = 0.01  # seconds for which tokens come together once text has begun: fewer wake-ups for each
 PROPS_TIMEOUT = 1.0
 
 
@@ -54,25 +55,29 @@ class Answer:
 async def stream_deltas(endpoint: hostlink.Endpoint, request: dict[str, Any]) -> AsyncGenerator[Delta]:
     """Yield the answer's deltas; AnswerFailed ends it. Closing the generator closes the connection."""
     body = json.dumps(request).encode()
+    link = hostlink.link(endpoint.host)
     for last_try in (False, True):
         arrived = False
         try:
-            async with _open(endpoint, body) as response:
+            async with link.open_stream(endpoint, CHAT, body) as answer:
                 arrived = True
-                if response.status_code != 200:
-                    raise AnswerFailed(error_in_words(response.status_code, await response.aread()))
-                reader = AnswerReader()
-                async for chunk in response.aiter_raw():
+                if answer.status != 200:
+                    raise AnswerFailed(error_in_words(answer.status, await answer.read(ERROR_BYTES)))
+                reader, text_began = AnswerReader(), False
+                async for chunk in answer.chunks():
                     for delta in reader.feed(chunk):
                         if delta.error:
                             raise AnswerFailed(delta.error)
                         yield delta
+                        text_began = text_began or bool(delta.content or delta.reasoning)
+                    if text_began:
+                        await asyncio.sleep(GATHER)
                 if problem := reader.end():
                     raise AnswerFailed(problem)
                 return
-        except httpx.ConnectTimeout as error:
+        except NoConnection as error:
             raise AnswerFailed(Message(N_("The server does not answer. Look at its log."))) from error
-        except httpx.TransportError as error:
+        except ConnectionBroken as error:
             # The server closes kept connections without a word: once more, if it cannot have begun.
             logger.info("connection to the server of run %s broke: %r", endpoint.run_id, error)
             if arrived or last_try:
@@ -86,29 +91,11 @@ async def stream_deltas(endpoint: hostlink.Endpoint, request: dict[str, Any]) ->
 async def server_props(profile: ServerProfile) -> Any:
     """Return what the profile's server tells at /props, None when it does not answer within a second."""
     try:
-        address = await sync_to_async(_address_of)(profile)
-        answer = await hostlink.server_client().get(
-            f"{address.base_url}/props", headers=address.headers, timeout=PROPS_TIMEOUT
-        )
-        return answer.json() if answer.status_code == 200 else None
-    except (Refused, Instance.DoesNotExist, httpx.HTTPError, ValueError):
+        endpoint = await sync_to_async(ensure_ready)(profile)
+        reply = await hostlink.link(endpoint.host).ask_server(endpoint, "/props", PROPS_TIMEOUT)
+        return json.loads(reply.body) if reply.status == 200 else None
+    except (Refused, Instance.DoesNotExist, ServerUnreachable, ValueError):
         return None
-
-
-def _address_of(profile: ServerProfile) -> hostlink.ServerAddress:
-    endpoint = ensure_ready(profile)
-    return hostlink.link(endpoint.host).open_server(endpoint)
-
-
-def _open(endpoint: hostlink.Endpoint, body: bytes) -> Any:
-    address = hostlink.link(endpoint.host).open_server(endpoint)
-    return hostlink.server_client().stream(
-        "POST",
-        f"{address.base_url}/v1/chat/completions",
-        headers={**address.headers, "Content-Type": "application/json"},
-        content=body,
-        timeout=TIMEOUT,
-    )
 
 
 async def ask(

@@ -103,8 +103,7 @@ def claim_turn(turn_id: int) -> Claim | None:
     if not won:
         return None
     turn = Turn.objects.select_related("conversation__profile__instance").get(pk=turn_id)
-    earlier = turn.conversation.turns.filter(position__lt=turn.position).exclude(answer="")
-    history = [Exchange(*texts) for texts in earlier.order_by("position").values_list("prompt", "answer")]
+    history = _history(turn) if turn.position > 1 else []
     options = chat_options(turn)
     profile = turn.conversation.profile
     if profile is None:
@@ -119,6 +118,11 @@ def claim_turn(turn_id: int) -> Claim | None:
         refusal = _("The panel failed while it looked for the server. Ask again.")
         return Claim(turn, history, None, options, refusal=refusal)
     return Claim(turn, history, endpoint, options, profile.instance.facts.get("n_ctx"))
+
+
+def _history(turn: Turn) -> list[Exchange]:
+    earlier = turn.conversation.turns.filter(position__lt=turn.position).exclude(answer="")
+    return [Exchange(*texts) for texts in earlier.order_by("position").values_list("prompt", "answer")]
 
 
 def chat_options(turn: Turn) -> ChatOptions:

@@ -19,6 +19,7 @@ from servers.models import Conversation, Instance, ServerProfile, Turn
 MAX_PROMPT = 400_000  # characters
 STALE_AFTER = timedelta(seconds=10)  # a claimant writes its heartbeat each second
 LISTED = 50
+NOT_READY_LISTED = 50  # profiles that cannot be asked; a reader looks for those on the page Servers
 MAX_TITLE = 60  # characters of a title made from a question
 State = Turn.State
 
@@ -31,6 +32,15 @@ def conversations_of(user: User) -> QuerySet[Conversation]:
 def turns_of(user: User) -> QuerySet[Turn]:
     """Return the turns of all of the user's conversations."""
     return Turn.objects.filter(conversation__user=user).select_related("conversation__profile__instance")
+
+
+def profiles_to_ask() -> tuple[list[ServerProfile], list[ServerProfile], int]:
+    """Return all profiles that are ready, some of the others, and how many of these are left out."""
+    rows = ServerProfile.objects.select_related("instance")
+    is_ready = Q(instance__observed=Instance.Observed.READY)
+    others = rows.exclude(is_ready)
+    left_out = max(0, others.count() - NOT_READY_LISTED)
+    return list(rows.filter(is_ready)), list(others[:NOT_READY_LISTED]), left_out
 
 
 def why_not_ready(profile: ServerProfile | None) -> str:

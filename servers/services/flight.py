@@ -1,10 +1,10 @@
 """How many requests a server is answering at this moment."""
 
-import asyncio
+import json
+from http import HTTPStatus
 
-import httpx
-
-from jobs.adapters.hostlink import link, server_client
+from jobs.adapters.hostlink import link
+from jobs.adapters.loopback import ServerUnreachable
 from servers.domain.facts import busy_slots
 from servers.models import Instance
 from servers.services.instances import Observed, endpoint_of
@@ -20,10 +20,8 @@ async def in_flight(instance: Instance) -> int | None:
         return 0
     if endpoint is None:
         return None
-    server = link(endpoint.host).open_server(endpoint)
     try:
-        async with asyncio.timeout(SECONDS):
-            answer = await server_client().get(f"{server.base_url}/slots", headers=server.headers)
-            return busy_slots(answer.json()) if answer.status_code == httpx.codes.OK else None
-    except (httpx.HTTPError, TimeoutError, ValueError):
+        reply = await link(endpoint.host).ask_server(endpoint, "/slots", SECONDS)
+        return busy_slots(json.loads(reply.body)) if reply.status == HTTPStatus.OK else None
+    except (ServerUnreachable, ValueError):
         return None

@@ -1,18 +1,21 @@
 """The agent's duty of the servers app: ask each running server how it is, and read facts back."""
 
 import asyncio
+import json
 import logging
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import close_old_connections
 
 from controlpanel.llamacpp.serverlog import milestone
 from jobs.adapters import runs as folders
-from jobs.adapters.hostlink import ServerAddress, link, server_client
+from jobs.adapters.hostlink import Endpoint, Reply, link
+from jobs.adapters.loopback import ServerUnreachable
+from jobs.services.watch import running_ids
 from servers.domain.facts import read_facts
 from servers.models import Instance
 from servers.services import instances
@@ -22,7 +25,8 @@ logger = logging.getLogger(__name__)
 TIMEOUT = 3.0  # seconds for one answer
 FAILURES = 5  # failed polls in a row after which a ready server counts as unresponsive
 LOG_STEP = 1024 * 1024  # bytes of a starting server's log looked through per poll
-FACTS_EVERY = 60  # polls; each question to /slots also writes a line into the server's log
+QUIET = 2.5  # seconds for which a server that is well is not asked; that it ended is noticed without
+FACTS_EVERY = 20  # polls; each question to /slots also writes a line into the server's log
 
 
 @dataclass
@@ -31,6 +35,7 @@ class Watch:
 
     failures: int = 0
     polls: int = 0
+    due: float = 0.0  # monotonic time of the next poll
     log_offset: int = 0
     log_rest: bytes = field(default=b"")
 
@@ -39,13 +44,19 @@ _watches: dict[str, Watch] = {}
 
 
 async def poll_instances() -> None:
-    """Poll all servers of this host at once, each bounded by its own time-out."""
+    """Poll all servers of this host that are due at once, each bounded by its own time-out.
+
+    Without a new run and a server that is due nothing is asked, the database neither.
+    """
+    if not running_ids() - _watches.keys() and not any(_is_due(watch) for watch in _watches.values()):
+        return
     rows = await _database(_polled)
     known = {row.run.pk for row in rows if row.run}
     for gone in _watches.keys() - known:
         del _watches[gone]
-    results = await asyncio.gather(*(_poll(row) for row in rows), return_exceptions=True)
-    for row, result in zip(rows, results, strict=True):
+    due = [row for row in rows if row.run and _is_due(_watches.setdefault(row.run.pk, Watch()))]
+    results = await asyncio.gather(*(_poll(row) for row in due), return_exceptions=True)
+    for row, result in zip(due, results, strict=True):
         if isinstance(result, Exception):
             logger.warning("poll of %s: %r", row.profile.name, result)
 
@@ -57,9 +68,13 @@ def _polled() -> list[Instance]:
     return list(rows)
 
 
+def _is_due(watch: Watch) -> bool:
+    return time.monotonic() >= watch.due
+
+
 async def _poll(instance: Instance) -> None:
     assert instance.run is not None
-    watch = _watches.setdefault(instance.run.pk, Watch())
+    watch = _watches[instance.run.pk]
     watch.polls += 1
     if instance.observed in {Observed.STARTING, Observed.LOADING}:
         for key in await asyncio.to_thread(_new_milestones, instance.run.pk, watch):
@@ -67,10 +82,9 @@ async def _poll(instance: Instance) -> None:
     endpoint = instances.endpoint_of(instance)
     if endpoint is None:
         return
-    server = link(endpoint.host).open_server(endpoint)
     try:
-        code = (await _get(server, "/health")).status_code
-    except httpx.HTTPError:
+        code = (await _get(endpoint, "/health")).status
+    except ServerUnreachable:
         watch.failures += 1
         # Before its socket is bound a starting server refuses connections; that is no failure.
         if watch.failures >= FAILURES and instance.observed == Observed.READY:
@@ -78,17 +92,19 @@ async def _poll(instance: Instance) -> None:
         return
     watch.failures = 0
     if code == 200:
-        await _note_ready(instance, server, watch)
+        await _note_ready(instance, endpoint, watch)
     elif code == 503:
         await _database(instances.move, instance, Observed.STARTING, to=Observed.LOADING)
 
 
-async def _note_ready(instance: Instance, server: ServerAddress, watch: Watch) -> None:
+async def _note_ready(instance: Instance, endpoint: Endpoint, watch: Watch) -> None:
     if instance.observed != Observed.READY or watch.polls % FACTS_EVERY == 0:
-        facts = await _facts(server)
+        facts = await _facts(endpoint)
         if facts:
             await _database(instances.note_facts, instance, facts)
-    if instance.observed != Observed.READY:
+    if instance.observed == Observed.READY:
+        watch.due = time.monotonic() + QUIET
+    else:
         await _database(instances.note_step, instance, "ready")
         await _database(
             instances.move,
@@ -100,19 +116,19 @@ async def _note_ready(instance: Instance, server: ServerAddress, watch: Watch) -
         )
 
 
-async def _facts(server: ServerAddress) -> dict[str, Any]:
+async def _facts(endpoint: Endpoint) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     for path in ("/props", "/slots"):
         try:
-            answer = await _get(server, path)
-            answers[path] = answer.json() if answer.status_code == 200 else None
-        except (httpx.HTTPError, ValueError):
+            reply = await _get(endpoint, path)
+            answers[path] = json.loads(reply.body) if reply.status == 200 else None
+        except (ServerUnreachable, ValueError):
             answers[path] = None
     return read_facts(answers["/props"], answers["/slots"])
 
 
-async def _get(server: ServerAddress, path: str) -> httpx.Response:
-    return await server_client().get(server.base_url + path, headers=server.headers, timeout=TIMEOUT)
+async def _get(endpoint: Endpoint, path: str) -> Reply:
+    return await link(endpoint.host).ask_server(endpoint, path, TIMEOUT)
 
 
 def _new_milestones(run_id: str, watch: Watch) -> list[str]:

@@ -3,8 +3,6 @@
 The second way is for what a process killed between two rows left behind.
 """
 
-from django.db.models import Q
-
 from jobs.models import Run
 from jobs.services import runs
 from jobs.services.watch import with_database
@@ -32,18 +30,24 @@ def server_ended(run: Run) -> None:
 @with_database
 def settle_instances() -> None:
     """Find instances that wait for something that has ended, and move them on."""
-    rows = Instance.objects.select_related("run")
-    for instance in rows.filter(observed__in=(*Instance.ALIVE, Observed.STOPPING), run__state__in=ENDED_RUN):
-        if instance.run is not None and not has_active_job(instance, LAUNCH, STOP):
-            server_ended(instance.run)
-    for instance in rows.filter(Q(run=None) | Q(run__state=Run.State.CREATED), observed=Observed.STARTING):
-        if not has_active_job(instance, LAUNCH, STOP) and not _spawned(instance):
-            error = _last_error(instance, LAUNCH)
-            instances.move(instance, Observed.STARTING, to=Observed.FAILED, error=error)
-    for instance in rows.filter(observed=Observed.STOPPING).exclude(run__state__in=ENDED_RUN):
-        if not has_active_job(instance, LAUNCH, STOP):
-            to = Observed.UNRESPONSIVE if instance.run else Observed.STOPPED
-            instances.move(instance, Observed.STOPPING, to=to, error=_last_error(instance, STOP))
+    rows = Instance.objects.select_related("run").filter(observed__in=(*Instance.ALIVE, Observed.STOPPING))
+    for instance in rows:
+        ended = instance.run is not None and instance.run.state in ENDED_RUN
+        created = instance.run is None or instance.run.state == Run.State.CREATED
+        waits = instance.observed == Observed.STOPPING or (instance.observed == Observed.STARTING and created)
+        if (ended or waits) and not has_active_job(instance, LAUNCH, STOP):
+            _settle(instance, ended)
+
+
+def _settle(instance: Instance, ended: bool) -> None:
+    if ended and instance.run is not None:
+        server_ended(instance.run)
+    elif instance.observed == Observed.STOPPING:
+        to = Observed.UNRESPONSIVE if instance.run else Observed.STOPPED
+        instances.move(instance, Observed.STOPPING, to=to, error=_last_error(instance, STOP))
+    elif not _spawned(instance):
+        error = _last_error(instance, LAUNCH)
+        instances.move(instance, Observed.STARTING, to=Observed.FAILED, error=error)
 
 
 def _spawned(instance: Instance) -> bool:

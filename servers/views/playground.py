@@ -34,17 +34,17 @@ class Choice:
 def playground(request: SignedIn) -> HttpResponse:
     """Show an empty conversation; `?profile=<slug>` chooses the server."""
     wanted = request.GET.get("profile", "")
-    profiles = ServerProfile.objects.select_related("instance")
-    rated = sorted(((service.why_not_ready(row), row) for row in profiles), key=lambda pair: bool(pair[0]))
-    ready = [row for reason, row in rated if not reason]
+    ready, others, left_out = service.profiles_to_ask()
     chosen = next((row for row in ready if row.slug == wanted), ready[0] if ready else None)
-    choices = [Choice(row, reason, row == chosen) for reason, row in rated]
+    choices = [Choice(row, "", row == chosen) for row in ready]
+    choices += [Choice(row, service.why_not_ready(row), False) for row in others]
     return render(
         request,
         "servers/playground.html",
         {
             "section": "playground",
             "choices": choices,
+            "left_out": left_out,
             "can_ask": bool(ready),
             **listed(request),
         },

@@ -1,5 +1,6 @@
 """The playground around the answer: the list of conversations, editing, settings, live Markdown."""
 
+import re
 import time
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlpanel.lib.errors import Refused
-from servers.models import Conversation, ServerProfile, Turn
+from servers.models import Conversation, Instance, ServerProfile, Turn
 from servers.services import conversations as service
 from servers.services import markdown
 from servers.views.turn_live import LiveAnswer
@@ -81,6 +82,25 @@ def test_the_list_comes_in_pages(user: User, profile: ServerProfile, client: Cli
     assert f"Talk {service.LISTED}." in first and "Talk 0." not in first and "page=2" in first
     second = client.get(reverse("conversation-list"), {"page": "2"}).content.decode()
     assert "Talk 0." in second and "Talk 1." not in second and "Show more" not in second
+
+
+def test_servers_that_are_ready_can_all_be_chosen_and_only_some_others_are_listed(
+    profile: ServerProfile, client: Client
+) -> None:
+    def named(name: str) -> ServerProfile:
+        return ServerProfile(name=name, slug=name, build=profile.build, model=profile.model)
+
+    count = service.NOT_READY_LISTED + 1
+    ServerProfile.objects.bulk_create(named(f"idle-{number:03}") for number in range(count))
+    last = ready_profile(9, "Zebra")
+    ready_profile(9, "Busy", Instance.Observed.LOADING)
+    page = client.get(reverse("playground"), {"profile": last.slug}).content.decode()
+    values = re.findall(r'<option value="([^"]+)"( selected)?( disabled)?', page)
+    assert values[:3] == [("tiny", "", ""), ("zebra", " selected", ""), ("busy", "", " disabled")]
+    assert len(values) == 2 + service.NOT_READY_LISTED and all(disabled for *_, disabled in values[2:])
+    assert "2 more that are not ready: see the page Servers" in page
+    ServerProfile.objects.filter(slug__startswith="idle-").delete()
+    assert "more that" not in client.get(reverse("playground")).content.decode()
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,15 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
 
 from controlpanel.lib.redis import async_client
 from jobs.runtime.agent import AlreadyRunning, hold_lock, run_agent
 from jobs.runtime.duties import duties
 from jobs.runtime.shipper import LogShipper
 from jobs.services.watch import running_ids
+
+KEPT = 60  # seconds
 
 
 class Command(BaseCommand):
@@ -31,5 +34,7 @@ class Command(BaseCommand):
             os.close(lock)
 
     async def _run(self) -> None:
+        # Its threads keep their connections: opening one costs more than what a duty asks.
+        connection.settings_dict["CONN_MAX_AGE"] = KEPT
         shipper = LogShipper(async_client, settings.PANEL_DATA / "runs")
         await run_agent(duties(), lambda: asyncio.create_task(shipper.run(running_ids)))

@@ -1,0 +1,172 @@
+"""The agent's duties: what they notice, and what they leave alone while nothing happens."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from asgiref.sync import async_to_sync
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from jobs.adapters import runs as folders
+from jobs.adapters.runs import RunSpec
+from jobs.domain.gpu import NO_DRIVER, Gpus, GpuSample, Sample
+from jobs.models import Host, Run
+from jobs.services import gpus, runs, watch
+from jobs.services.hosts import local_host
+from servers.models import Instance, ServerProfile
+from servers.services import polls
+from servers.services.settle import settle_instances
+from tests.chat import Fake, fake_server, ready_profile
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Observed = Instance.Observed
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """A run that goes on until somebody ends it."""
+    row = runs.create_run(local_host(), "trial", "trial", 1)
+    runs.spawn(row, RunSpec(argv=[sys.executable, "-c", "import time; time.sleep(60)"], cwd="/"))
+    row.refresh_from_db()
+    assert row.state == Run.State.RUNNING
+    yield row
+    folders.kill(row.pk)
+
+
+def test_a_run_that_stands_as_its_row_says_costs_one_query(
+    run: Run, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    with django_assert_num_queries(1):
+        watch.watch_runs()
+    assert watch.running_ids() == {run.pk}
+
+
+def test_a_run_that_ended_is_noticed_by_the_next_watch(run: Run) -> None:
+    folders.kill(run.pk)
+    folders.wait(run.pk, 30)
+    watch.watch_runs()
+    run.refresh_from_db()
+    assert run.state == Run.State.EXITED
+    watch.watch_runs()
+    assert watch.running_ids() == set()
+
+
+def test_a_note_is_taken_back_when_the_shim_is_there_after_all(run: Run) -> None:
+    Run.objects.filter(pk=run.pk).update(note="orphaned")
+    watch.watch_runs()
+    run.refresh_from_db()
+    assert (run.state, run.note) == (Run.State.RUNNING, "")
+
+
+def test_the_heartbeat_makes_the_host_s_row_when_it_is_missing() -> None:
+    began = timezone.now()
+    watch.beat()
+    watch.beat()
+    seen = Host.objects.get().agent_seen_at
+    assert seen is not None and seen >= began
+
+
+def test_settling_looks_at_a_ready_server_with_one_query(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    ready_profile(9)
+    with django_assert_num_queries(1):
+        settle_instances()
+    assert Instance.objects.get().observed == Observed.READY
+
+
+# Polls
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[Fake]:
+    """A stand-in for llama-server."""
+    with fake_server(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that has just begun."""
+    monkeypatch.setattr(polls, "_watches", {})
+    monkeypatch.setattr(watch, "_running", set())
+
+
+def poll(profile: ServerProfile) -> str:
+    """What the profile's instance is after one call of the duty."""
+    assert profile.instance.run is not None
+    watch._running = {profile.instance.run.pk}
+    async_to_sync(polls.poll_instances)()
+    return Instance.objects.get(profile=profile).observed
+
+
+def polled(fake: Fake) -> int:
+    """How often the stand-in was asked for its health by the panel."""
+    return sum(entry["path"] == "/health" for entry in seen(fake))
+
+
+def seen(fake: Fake) -> list[dict[str, Any]]:
+    """All requests so far."""
+    found: list[dict[str, Any]] = httpx.get(f"http://127.0.0.1:{fake.port}/fake/requests", timeout=10).json()
+    return found
+
+
+def test_a_server_that_is_well_is_left_in_peace_for_a_while(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = ready_profile(fake.port)
+    before = polled(fake)
+    assert [poll(profile), poll(profile)] == [Observed.READY, Observed.READY]
+    assert polled(fake) == before + 1
+    monkeypatch.setattr(polls, "QUIET", 0.0)
+    [watched] = polls._watches.values()
+    wait_for(lambda: poll(profile) and polled(fake) > before + 1, polls.TIMEOUT + 5, "the next poll")
+    assert watched.polls >= 2
+
+
+def test_a_new_run_is_polled_although_the_others_are_left_in_peace(fake: Fake) -> None:
+    poll(ready_profile(fake.port))
+    assert poll(ready_profile(fake.port, "New", Observed.STARTING)) == Observed.READY
+
+
+def test_nothing_is_asked_while_nothing_runs(fake: Fake) -> None:
+    ready_profile(fake.port)
+    before = polled(fake)
+    async_to_sync(polls.poll_instances)()
+    assert polled(fake) == before
+
+
+def test_a_server_that_does_not_answer_is_asked_at_each_turn_until_it_counts_as_unresponsive() -> None:
+    profile = ready_profile(9)
+    states = [poll(profile) for _ in range(polls.FAILURES)]
+    assert states == [Observed.READY] * (polls.FAILURES - 1) + [Observed.UNRESPONSIVE]
+
+
+# GPUs
+
+
+@pytest.mark.parametrize(
+    ("found", "looks"), [(Gpus(problem=NO_DRIVER), 1), (Gpus(gpus=(GpuSample(0, "GPU-0", "RTX"),)), 3)]
+)
+def test_a_host_without_a_gpu_is_looked_at_less_often(
+    monkeypatch: pytest.MonkeyPatch, found: Gpus, looks: int
+) -> None:
+    samples: list[Sample] = []
+
+    class Sampler:
+        """Says each time what it is told to say."""
+
+        def sample(self) -> Sample:
+            return Sample(1.0, found)
+
+    monkeypatch.setattr(gpus, "_sampler", Sampler())
+    monkeypatch.setattr(gpus, "_next_sample", 0.0)
+    monkeypatch.setattr(gpus, "publish_sample", lambda _host, sample: samples.append(sample))
+    for _ in range(3):
+        gpus.sample_gpus()
+    assert len(samples) == looks
