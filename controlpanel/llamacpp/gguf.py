@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, TypedDict
 
 from controlpanel.lib.text import N_, Message
-from controlpanel.llamacpp.gguf_errors import GgufError, printable
+from controlpanel.llamacpp.gguf_errors import GgufError, one_line
 from controlpanel.llamacpp.gguf_header import GgufHeader, Projector, Tensor
 from controlpanel.llamacpp.gguf_parse import parse_header
 
@@ -28,11 +28,21 @@ __all__ = [
     "Tensor",
     "describe",
     "examine",
+    "examine_header",
     "read_header",
 ]
 
 MAX_SHARDS = 256
 
+_UNFINISHED = (
+    ".part",
+    ".partial",
+    ".incomplete",
+    ".crdownload",
+    ".download",
+    ".downloadinprogress",
+    ".aria2",
+)
 _SHARD_NAME = re.compile(r"(?P<prefix>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
@@ -80,7 +90,8 @@ def shard_paths(path: Path) -> list[Path]:
 class Model:
     """One logical model: `path` as given, all its parts, the merged facts and what is wrong.
 
-    `header` is that of `path`; `size` counts the bytes of all parts that are there.
+    `header` is that of `path`, `parts` are those that could be read, in order; `size` counts the bytes of all
+    parts that are there; `missing` names those that are not.
     """
 
     path: Path
@@ -90,6 +101,8 @@ class Model:
     mtp_heads: int
     complete: bool
     problems: tuple[Message, ...]
+    parts: tuple[GgufHeader, ...]
+    missing: tuple[str, ...] = ()
 
 
 def examine(path: str | Path) -> Model:
@@ -97,7 +110,7 @@ def examine(path: str | Path) -> Model:
     path = Path(path)
     header = read_header(path)
     shards = shard_paths(path)
-    damage: list[Message] = []
+    damage = unfinished(path.name)
     notes: list[Message] = []
     if header.split_count != len(shards):
         text = N_(
@@ -106,7 +119,7 @@ def examine(path: str | Path) -> Model:
         )
         damage.append(Message(text, {"number": header.split_no + 1, "count": header.split_count}))
         shards = [path]
-    headers = _read_shards(path, header, shards, damage)
+    headers, missing = _read_shards(path, header, shards, damage)
     names = frozenset[str]().union(*(part.tensor_names for part in headers))
     if header.split_no:
         text = N_(
@@ -115,14 +128,43 @@ def examine(path: str | Path) -> Model:
         params = {
             "number": header.split_no + 1,
             "count": len(shards),
-            "name": printable(shards[0].name.encode()),
+            "name": one_line(os.fsencode(shards[0].name)),
         }
         notes.append(Message(text, params))
     else:
         notes += _notes(header, names, whole=len(headers) == len(shards))
     mtp_heads = header.nextn_layers if header.mtp_tensor in names else 0
     size = sum(part.file_size for part in headers)
-    return Model(path, header, tuple(shards), size, mtp_heads, not damage, (*damage, *notes))
+    problems = (*damage, *notes)
+    return Model(
+        path, header, tuple(shards), size, mtp_heads, not damage, problems, tuple(headers), tuple(missing)
+    )
+
+
+def examine_header(header: GgufHeader, name: str) -> Model:
+    """Return what one header tells of a model whose other parts, if any, are out of reach."""
+    damage = unfinished(name)
+    notes: list[Message] = []
+    if header.missing_bytes:
+        damage.append(_truncated(one_line(name.encode("utf-8", "replace")), header))
+    if header.split_count > 1:
+        text = N_("This is part %(number)s of %(count)s; only this part was looked at.")
+        notes.append(Message(text, {"number": header.split_no + 1, "count": header.split_count}))
+    if not header.split_no:
+        notes += _notes(header, header.tensor_names, whole=header.split_count == 1)
+    problems = (*damage, *notes)
+    return Model(Path(name), header, (), header.file_size, header.mtp_heads, not damage, problems, (header,))
+
+
+def unfinished(name: str) -> list[Message]:
+    """Return what a file's name says of a download that did not end."""
+    if not name.lower().endswith(_UNFINISHED):
+        return []
+    text = N_(
+        "%(name)s is an unfinished download, whatever its size: parts of it may be empty. Let the download "
+        "finish, or download the file again."
+    )
+    return [Message(text, {"name": one_line(name.encode("utf-8", "replace"))})]
 
 
 def describe(path: str | Path) -> Description:
@@ -143,12 +185,15 @@ def describe(path: str | Path) -> Description:
 
 def _read_shards(
     path: Path, header: GgufHeader, shards: list[Path], damage: list[Message]
-) -> list[GgufHeader]:
-    """Return the headers of all readable parts, adding to `damage` what keeps the model from loading."""
+) -> tuple[list[GgufHeader], list[str]]:
+    """Return the headers of all readable parts and the names of the missing ones.
+
+    What keeps the model from loading is added to `damage`.
+    """
     headers: list[GgufHeader] = []
     absent: list[str] = []
     for shard in shards:
-        name = printable(os.fsencode(shard.name))
+        name = one_line(os.fsencode(shard.name))
         try:
             part = header if shard == path else read_header(shard)
         except GgufError as error:
@@ -159,17 +204,20 @@ def _read_shards(
             continue
         headers.append(part)
         if part.missing_bytes:
-            text = N_(
-                "%(name)s is truncated: %(missing)s of %(size)s bytes are missing. "
-                "The download did not finish: resume it or download the file again."
-            )
-            params = {"name": name, "missing": part.missing_bytes, "size": part.data_end}
-            damage.append(Message(text, params))
+            damage.append(_truncated(name, part))
     if absent:
         text = N_("%(missing)s of %(count)s parts are missing beside this file: %(names)s.")
         shown = ", ".join(absent[:5]) + (", ..." if len(absent) > 5 else "")
         damage.append(Message(text, {"missing": len(absent), "count": len(shards), "names": shown}))
-    return headers
+    return headers, absent
+
+
+def _truncated(name: str, part: GgufHeader) -> Message:
+    text = N_(
+        "%(name)s is truncated: %(missing)s of %(size)s bytes are missing. "
+        "The download did not finish: resume it or download the file again."
+    )
+    return Message(text, {"name": name, "missing": part.missing_bytes, "size": part.data_end})
 
 
 def _notes(header: GgufHeader, names: frozenset[str], whole: bool) -> list[Message]:
@@ -207,7 +255,7 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
         # Without O_NONBLOCK a named pipe in the models folder would block for ever.
         return os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
-    shown: dict[str, object] = {"path": printable(os.fsencode(path))}
+    shown: dict[str, object] = {"path": one_line(os.fsencode(path))}
     try:
         stream = open(path, "rb", buffering=0, opener=opener)  # noqa: SIM115
     except FileNotFoundError as error:

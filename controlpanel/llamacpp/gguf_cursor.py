@@ -6,7 +6,7 @@ import struct
 from typing import BinaryIO
 
 from controlpanel.lib.text import N_, Message
-from controlpanel.llamacpp.gguf_errors import GgufError, limit, printable
+from controlpanel.llamacpp.gguf_errors import GgufError, limit, one_line
 
 MAX_HEADER_BYTES = 128 * 1024 * 1024
 MAX_KEYS = 16_384
@@ -113,11 +113,11 @@ class Cursor:
         return int.from_bytes(self.take(8), "little")
 
     def text(self, what: str, bound: int) -> str:
-        """Return the next string, refused when longer than `bound` bytes."""
+        """Return the next name, refused when longer than `bound` bytes."""
         length = self.u64()
         if length > bound:
             raise limit(f"length of {what}", length, bound)
-        return printable(self.take(length))
+        return one_line(self.take(length))
 
     def skip_strings(self, count: int) -> None:
         """Move on by `count` strings, walking their lengths inside the buffered blocks."""

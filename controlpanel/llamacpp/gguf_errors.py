@@ -37,9 +37,21 @@ def printable(data: bytes) -> str:
     return data.decode("utf-8", "replace").replace("\x00", "\ufffd")
 
 
+def one_line(data: bytes) -> str:
+    """Return an untrusted name as text of one line that a terminal takes no orders from."""
+    text = data.decode("utf-8", "replace")
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
 _OLD_FORMAT = N_(
     "This is not a GGUF file but a model in the GGML format that llama.cpp gave up in 2023: "
     "look for a GGUF file of the same model."
+)
+_PACKED = N_("This is not a GGUF file but a packed archive (gzip, 7z, zstd, xz ...): unpack it first.")
+_PICKLE = N_("This is not a GGUF file but a PyTorch checkpoint: look for a GGUF file of the same model.")
+_ANSWER = N_(
+    "This is not a GGUF file but a short text: an error answer of the server was saved instead of the model. "
+    "Download it again."
 )
 _LOOKS: tuple[tuple[bytes, str], ...] = (
     (
@@ -50,7 +62,21 @@ _LOOKS: tuple[tuple[bytes, str], ...] = (
         b"PK\x03\x04",
         N_("This is not a GGUF file but a zip archive or a PyTorch checkpoint: unpack or convert it first."),
     ),
-    (b"\x1f\x8b", N_("This is not a GGUF file but a gzip archive: unpack it first.")),
+    (b"\x1f\x8b", _PACKED),
+    (b"7z\xbc\xaf\x27\x1c", _PACKED),
+    (b"\x28\xb5\x2f\xfd", _PACKED),
+    (b"\xfd7zXZ", _PACKED),
+    (b"BZh", _PACKED),
+    (b"Rar!", _PACKED),
+    (b"\x80\x02", _PICKLE),
+    (b"\x80\x04", _PICKLE),
+    (b"\x89HDF", N_("This is not a GGUF file but an HDF5 file: look for a GGUF file of the same model.")),
+    (b"%PDF", N_("This is not a GGUF file but a PDF document: download the model again.")),
+    (b"\x7fELF", N_("This is not a GGUF file but a program (ELF): choose the model's file.")),
+    (b"Entry not found", _ANSWER),
+    (b"Invalid username", _ANSWER),
+    (b"Access to model", _ANSWER),
+    (b"Unauthorized", _ANSWER),
     (b"GGML", _OLD_FORMAT),
     (b"lmgg", _OLD_FORMAT),
     (b"fmgg", _OLD_FORMAT),

@@ -13,6 +13,8 @@ from controlpanel.llamacpp.gguf_types import FILE_TYPE_GUESSED, FILE_TYPES, TENS
 Scalar = int | float | bool | str
 Value = Scalar | tuple[Scalar, ...]
 
+MAX_LAYERS = 65_536
+
 _MAX_NUMBER = 1 << 53
 
 # Old LLaVA-like projectors store the width of CLIP there, not that of the text model.
@@ -152,7 +154,8 @@ class GgufHeader:
     @property
     def nextn_layers(self) -> int:
         """Return the number of MTP layers that the metadata announce."""
-        return self.number(self.arch_key("nextn_predict_layers")) or 0
+        announced = self.number(self.arch_key("nextn_predict_layers")) or 0
+        return min(announced, MAX_LAYERS)
 
     @property
     def mtp_tensor(self) -> str:

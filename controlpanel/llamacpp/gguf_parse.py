@@ -26,6 +26,7 @@ from controlpanel.llamacpp.gguf_types import ARRAY, BOOL, SCALARS, STRING, TENSO
 
 # What is kept in memory: longer values are known by their length only.
 KEPT_TEXT_BYTES = 4_096
+KEPT_TEMPLATE_BYTES = 131_072
 KEPT_ARRAY_LENGTH = 1_024
 KEPT_TOTAL = 262_144
 
@@ -88,7 +89,8 @@ def _read_metadata(cursor: Cursor, count: int) -> tuple[dict[str, Value], dict[s
             length = cursor.u64()
             if length > MAX_STRING_BYTES:
                 raise limit("string length", length, MAX_STRING_BYTES)
-            if length <= min(KEPT_TEXT_BYTES, budget):
+            kept = KEPT_TEMPLATE_BYTES if key == "tokenizer.chat_template" else KEPT_TEXT_BYTES
+            if length <= min(kept, budget):
                 metadata[key] = printable(cursor.take(length))
                 budget -= length
             else:

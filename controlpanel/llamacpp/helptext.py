@@ -11,11 +11,25 @@ _SECTION = re.compile(r"-----\s*(.+?)\s*-----")
 _COMMA = re.compile(r", +(?=-)")
 _NAME = re.compile(r"-{1,2}[A-Za-z0-9][\w.-]*")
 _ENV = re.compile(r"\(env: ([A-Z0-9_]+)\)")
-_DEFAULT = re.compile(r"default: ?((?:(?![,;] )[^()])*)")
+# A comma or an equals sign begins an explanation of the value, unless words alone make a list.
+_DEFAULT = re.compile(
+    r"default: ?((?:(?![,;] | = )[^()])*(?:(?<=[A-Za-z])(?:, [A-Za-z]\w*(?=[,)])){2,})?)"
+    r"|defaults to ([^,;.()]+)"
+    r"|- ([a-z0-9][\w+-]*) \(default\): "
+)
+_LISTED = re.compile(
+    r"(?:allowed values|available tools|list of built-in templates): ((?:[\w+.-]+, )*[\w+.-]*\w)"
+)
+_TYPES = re.compile(r"\btypes: ((?:[\w+-]+, )+[\w+-]+)")
 _BULLET = re.compile(r"- ([a-z0-9][\w+-]*)(?: \(default\))?: ")
 _WORD = re.compile(r"[a-z0-9][\w+-]*")
 _REMOVED = "the argument has been removed"
-_INDENT = " " * 40
+
+# Options begin at column 0 with their help at column 40, or in ik_llama.cpp at column 2 with it at 34.
+_OLDER = re.compile(r"(?=.{33}) {2,12}(?=-)")
+_HINT_TWICE = re.compile(r"(-\S+) (\S+), (--\S+ \2)$")
+_OLDER_SECTION = re.compile(r"([a-z][a-z /-]*):")
+_INDENT = " " * 34
 
 _VERSION = re.compile(r"version: (?:(\S+) \(build (\d+), commit (\S+)\)|(\d+) \((\S+)\))")
 _DEVICE = re.compile(r"\s+(\w+): (.+) \((\d{1,9}) MiB, (\d{1,9}) MiB free\)")
@@ -99,16 +113,24 @@ def _scan(text: str) -> tuple[tuple[Flag, ...], tuple[str, ...]]:
     others: list[str] = []
     section = ""
     for line in _lines(text):
-        heading = _SECTION.fullmatch(line.rstrip())
+        heading = _SECTION.fullmatch(line.rstrip()) or _OLDER_SECTION.fullmatch(line.rstrip())
+        older = _OLDER.match(line)
         if heading:
             section = heading[1].removesuffix(" params")
-        elif _NAME.match(line):
-            blocks.append((section, line, []))
+        elif _NAME.match(line, older.end() if older else 0):
+            blocks.append((section, _older_head(line) if older else line, []))
         elif blocks and line.startswith(_INDENT):
             blocks[-1][2].append(line.strip())
         elif line.strip():
             others.append(line)
     return tuple(_flag(*block) for block in blocks), tuple(others)
+
+
+def _older_head(line: str) -> str:
+    """Return a line of the older layout as one of the newer: names, one hint, two spaces, help."""
+    cut = 34 if line[32:34].isspace() else len(line)
+    names = _HINT_TWICE.sub(r"\1, \3", " ".join(line[:cut].split()))
+    return f"{names}  {line[cut:]}"
 
 
 def _flag(section: str, head: str, lines: list[str]) -> Flag:
@@ -118,7 +140,8 @@ def _flag(section: str, head: str, lines: list[str]) -> Flag:
     positive, negative = _polarity(names)
     env = _ENV.search(text)
     default = _DEFAULT.search(text)
-    value = default[1].strip().strip("'\"") if default else None
+    value = next(part for part in default.groups() if part is not None) if default else None
+    value = value.strip().strip("'\"") if value is not None else None
     return Flag(
         names=positive,
         negatives=negative,
@@ -174,11 +197,13 @@ def _polarity(names: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _choices(hint: str, text: str, lines: list[str], default: str | None) -> tuple[str, ...]:
-    inner = hint[1:-1] if hint[:1] + hint[-1:] in ("[]", "{}", "<>") else hint
+    inner = hint[1:-1] if hint[:1] + hint[-1:] in ("[]", "{}", "<>", "()") else hint
     words = re.split(r"[|,]", inner)
     if len(words) > 1 and all(_WORD.fullmatch(word) for word in words) and not _looks_like_example(words):
         return tuple(words)
-    allowed = re.search(r"allowed values: ((?:[\w+-]+, )*[\w+-]+)", text)
+    # A file's contents and the types of a key are no choices.
+    one_of = not hint.endswith("FILE") and "=" not in hint.partition("[")[0]
+    allowed = (_LISTED.search(text) or _TYPES.search(text)) if one_of else None
     if allowed:
         return tuple(allowed[1].split(", "))
     bullets = [match[1] for line in lines if (match := _BULLET.match(line))]

@@ -21,6 +21,10 @@ UPSTREAM = (HELP / "upstream-b11434.txt").read_text()
 FORK = (HELP / "help-fork.txt").read_text()
 
 NGRAMS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod")
+TOOLS = (
+    *("read_file", "file_glob_search", "grep_search", "exec_shell_command"),
+    *("write_file", "edit_file"),
+)
 PLAIN_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 
 
@@ -37,6 +41,21 @@ def test_every_option_of_a_real_help_text_is_found(text: str, options: int, name
     assert sum(len(flag.all_names) for flag in flags) == names
     assert sum(bool(flag.env) for flag in flags) == env
     assert unparsed_lines(text) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "defaults", "choices", "removed"), [(UPSTREAM, 181, 27, 5), (FORK, 162, 24, 5)]
+)
+def test_everything_that_a_real_help_text_tells_of_its_options_is_read(
+    text: str, defaults: int, choices: int, removed: int
+) -> None:
+    flags = parse_help(text)
+    assert sum(flag.default is not None for flag in flags) == defaults
+    assert sum(bool(flag.choices) for flag in flags) == choices
+    assert sum(flag.removed for flag in flags) == removed
+    untold = [flag.name for flag in flags if "default:" in flag.help and flag.default is None]
+    guessed = {flag.name for flag in flags if "default" not in flag.help and flag.default is not None}
+    assert (untold, guessed) == ([], set())
 
 
 def test_names_hint_default_and_environment_are_separated() -> None:
@@ -82,6 +101,10 @@ def test_negative_names_are_told_from_positive_ones(
         (FORK, "--spec-type", ("none", "mtp", "ngram-cache", *NGRAMS)),
         (FORK, "-ctv", (*PLAIN_TYPES, "turbo2", "turbo3", "turbo4")),
         (UPSTREAM, "-ctv", PLAIN_TYPES),
+        (FORK, "--tools", (*TOOLS, "apply_diff", "get_datetime")),
+        (UPSTREAM, "--tools", (*TOOLS, "get_info")),
+        (UPSTREAM, "--chat-template-file", ()),
+        (UPSTREAM, "--override-kv", ()),
     ],
 )
 def test_choices_come_from_the_hint_the_list_or_the_bullets(
@@ -106,6 +129,13 @@ def test_the_comma_list_of_the_newer_dialect_is_a_list_of_choices() -> None:
         ("--reasoning", "auto"),
         ("--ctx-checkpoints", "32"),
         ("--path", ""),
+        ("--split-mode", "layer"),
+        ("--rope-scaling", "linear unless specified by the model"),
+        ("--yarn-orig-ctx", "0"),
+        ("--cors-methods", "GET, POST, DELETE, OPTIONS"),
+        ("--cache-idle-slots", "enabled"),
+        ("--reasoning-budget", "-1"),
+        ("--pooling", None),
         ("--model", None),
         ("--samplers", "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"),
     ],
@@ -138,6 +168,55 @@ def test_lines_that_are_no_options_are_reported_and_do_no_harm() -> None:
     text = "loading backends\n\n----- common params -----\n-m,    --model FNAME  the model\nend of help\n"
     assert [flag.names for flag in parse_help(text)] == [("-m", "--model")]
     assert unparsed_lines(text) == ("loading backends", "end of help")
+
+
+OLDER = """usage: ./llama-server [options]
+
+general:
+
+  -h,    --help, --usage          print usage and exit
+         --version                show version and build info
+  -ctx-ckpt N, --ctx-checkpoints N
+                                  max number of context checkpoints (default: 32)
+  -fa, --flash-attn (auto|on|off|0|1)
+                                  set Flash Attention (default: on)
+          --swa-compress          allocate sliding-window layers at window size (default: 0)
+
+context hacking:
+
+  -ctk,  --cache-type-k TYPE      KV cache data type for K (default: f16)
+  -ctk-last,  --cache-type-k-last  TYPE,N
+                                  KV cache data type for the last N layers of K  (default: f16,-1)
+
+model:
+
+  -m,    --model FNAME            model path (default: models/$filename with filename from --hf-file
+                                  or --model-url if set, otherwise models/7B/ggml-model-f16.gguf)
+  --spec-type SPEC[:k=v,...]      canonical speculative stage entry; repeat for a supported two-stage chain.
+                                  types: none, draft, mtp, ngram-cache, suffix
+                                  examples: --spec-type mtp:n_max=1,p_min=0.0
+"""
+
+
+def test_the_older_layout_of_ik_llama_is_read() -> None:
+    flags = {flag.name: flag for flag in parse_help(OLDER)}
+    assert list(flags) == [
+        *("--help", "--version", "--ctx-checkpoints", "--flash-attn", "--swa-compress"),
+        *("--cache-type-k", "--cache-type-k-last", "--model", "--spec-type"),
+    ]
+    assert unparsed_lines(OLDER) == ("usage: ./llama-server [options]",)
+    assert flags["--help"].names == ("-h", "--help", "--usage")
+    assert (flags["--ctx-checkpoints"].names, flags["--ctx-checkpoints"].hint) == (
+        ("-ctx-ckpt", "--ctx-checkpoints"),
+        "N",
+    )
+    assert flags["--flash-attn"].choices == ("auto", "on", "off", "0", "1")
+    assert flags["--flash-attn"].default == "on"
+    assert (flags["--swa-compress"].hint, flags["--swa-compress"].section) == ("", "general")
+    assert (flags["--cache-type-k"].default, flags["--cache-type-k"].section) == ("f16", "context hacking")
+    assert flags["--cache-type-k-last"].hint == "TYPE,N"
+    assert flags["--model"].hint == "FNAME"
+    assert flags["--spec-type"].choices == ("none", "draft", "mtp", "ngram-cache", "suffix")
 
 
 def test_only_the_first_four_mebibytes_are_read() -> None:
@@ -177,7 +256,15 @@ def test_devices_are_read_and_none_is_no_device() -> None:
 
 
 LINES = st.sampled_from(
-    [*UPSTREAM.splitlines(), "version: 1 (x)", "  CUDA0: x (1 MiB, 1 MiB free)", "--", "-", "-\x00"]
+    [
+        *UPSTREAM.splitlines(),
+        *OLDER.splitlines(),
+        "version: 1 (x)",
+        "  CUDA0: x (1 MiB, 1 MiB free)",
+        "--",
+        "-",
+        "-\x00",
+    ]
 )
 
 
