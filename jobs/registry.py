@@ -26,6 +26,10 @@ class WorkFailed(Worded):
     """The work said no (not our code): the job ends as failed with this sentence."""
 
 
+class WorkLost(Worded):
+    """What the job had begun is gone (its run folder, or the host was restarted): the job ends as lost."""
+
+
 class Runner:
     """Does one kind of job. Each step is idempotent and reads its outcome from the run folder or the row.
 
@@ -51,20 +55,24 @@ class Runner:
 
 @dataclass(frozen=True)
 class JobKind:
-    """A kind of job as registered by an app; `title` is the English text of what it does."""
+    """A kind of job as registered by an app; `title` is the English text of what it does.
+
+    At most `limit` jobs of the kind run at a time on one host; 0 means as many as the worker has threads.
+    """
 
     name: str
     queue: Queue
     runner: Runner
     title: str
+    limit: int = 0
 
 
 _kinds: dict[str, JobKind] = {}
 
 
-def register_kind(name: str, queue: Queue, runner: Runner, title: str = "") -> None:
+def register_kind(name: str, queue: Queue, runner: Runner, title: str = "", limit: int = 0) -> None:
     """Make a job kind known; called from AppConfig.ready()."""
-    _kinds[name] = JobKind(name, queue, runner, title or name)
+    _kinds[name] = JobKind(name, queue, runner, title or name, limit)
 
 
 def kind_of(name: str) -> JobKind | None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -28,6 +29,11 @@ GROUPS = (
     (gettext_lazy("Speculation (MTP)"), ("speculation", "draft_max", "draft_type_k", "draft_type_v")),
     (gettext_lazy("Loading and batches"), ("load_mode", "batch", "ubatch", "threads")),
 )
+
+
+def usable_builds() -> QuerySet[Build]:
+    """Return the builds that a profile can name: those that have told what they can do."""
+    return Build.objects.exclude(capabilities={})
 
 
 class BuildChoice(forms.ModelChoiceField):
@@ -55,7 +61,7 @@ class ProfileForm(PanelForm):
         max_length=60,
         help_text=gettext_lazy("Also the model's name in the API."),
     )
-    build = BuildChoice(Build.objects.all(), label=gettext_lazy("Build"), empty_label=None)
+    build = BuildChoice(usable_builds(), label=gettext_lazy("Build"), empty_label=None)
     model = ArtifactChoice(
         ModelArtifact.objects.filter(kind=ModelArtifact.Kind.MODEL),
         label=gettext_lazy("Model"),

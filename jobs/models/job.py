@@ -33,6 +33,7 @@ class Job(models.Model):
     params = models.JSONField(default=dict)
     step = models.CharField(max_length=40, blank=True)
     steps = models.JSONField(default=list)  # [{"name", "started_at", "ended_at"}], seconds since 1970
+    progress = models.JSONField(default=dict)  # {"done", "total", "text"} of the step; {} not known
     error = models.TextField(blank=True)
     actor = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"

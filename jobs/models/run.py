@@ -39,6 +39,7 @@ class Run(models.Model):
     note = models.TextField(blank=True)
     log_start = models.BigIntegerField(default=0)
     log_tail = models.TextField(blank=True)
+    diagnosis = models.JSONField(default=list)  # controlpanel.llamacpp.rules, best first
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)

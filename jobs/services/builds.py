@@ -13,13 +13,17 @@ from controlpanel.lib.streams import publish_on_commit
 from controlpanel.lib.text import N_, Message
 from controlpanel.lib.words import stored, translate
 from controlpanel.llamacpp.capabilities import Capabilities
+from jobs.adapters import buildtree
+from jobs.adapters.buildtree import TreeError
 from jobs.adapters.probe import ProbeError, check_executable, fingerprint, probe_binary
-from jobs.models import Build, Host, Job
+from jobs.adapters.runs import run_dir
+from jobs.models import Build, Host, Job, Run
 from jobs.registry import Runner, WorkFailed
 from jobs.services.audit import Actor, record
 from jobs.services.jobs import Claimed, create_job
 
 PROBE = "build.probe"
+REMOVE = "build.remove"
 
 
 def capabilities_of(build: Build) -> Capabilities:
@@ -64,12 +68,22 @@ def request_probe(actor: Actor, build: Build) -> None:
 
 
 def delete_build(actor: Actor, build: Build) -> None:
-    """Forget a build (the files stay); Refused while a profile uses it."""
+    """Delete a build; Refused while a profile uses it or it is worked on.
+
+    What was made here goes with its files and logs; the files of a registered binary stay.
+    """
+    if build.state in Build.WORKING:
+        raise Refused(_("The build is being worked on. Cancel that first."))
     try:
         with transaction.atomic():
             record(actor, "build.delete", build, before={"name": build.name, "path": build.path})
             pk = build.pk
             build.delete()
+            if build.made_here:
+                runs = list(
+                    Run.objects.filter(subject_kind="build", subject_id=pk).values_list("pk", flat=True)
+                )
+                create_job(actor, REMOVE, build.host, "build", pk, {"runs": runs})
             publish_on_commit("build", pk)
     except ProtectedError as error:
         names = ", ".join(build.profiles.values_list("name", flat=True))
@@ -95,7 +109,8 @@ def probe_now(build: Build) -> None:
         error="",
         capabilities=capabilities.to_dict(),
         version=capabilities.version or "",
-        commit=capabilities.commit or "",
+        # A tree without git makes binaries that do not know theirs.
+        commit=build.source_commit or capabilities.commit or "",
         fingerprint=print_,
         probed_at=timezone.now(),
     )
@@ -119,6 +134,23 @@ class ProbeRunner(Runner):
     def dropped(self, job: Job) -> None:
         """Say on the build that nobody probed it."""
         _give_up(job)
+
+
+class RemoveRunner(Runner):
+    """Removes the files of a build whose row is gone."""
+
+    keeps = N_("The build is deleted already; only its files are left to remove.")
+
+    def run(self, job: Claimed) -> None:
+        """Remove the folder of the build and those of its runs, with their rows."""
+        job.step("remove")
+        try:
+            buildtree.remove(buildtree.tree(int(job.row.subject_id)).root)
+            for run_id in job.params["runs"]:
+                buildtree.remove(run_dir(run_id))
+        except TreeError as error:
+            raise WorkFailed.of(error.message) from error
+        Run.objects.filter(pk__in=job.params["runs"]).exclude(state__in=Run.ACTIVE).delete()
 
 
 def _give_up(job: Job) -> None:

@@ -18,7 +18,7 @@ from controlpanel.lib.streams import publish, publish_on_commit
 from controlpanel.lib.text import N_
 from controlpanel.lib.words import stored
 from jobs.models import Host, Job
-from jobs.registry import Canceled, Interrupted, WorkFailed, kind_of
+from jobs.registry import Canceled, Interrupted, JobKind, WorkFailed, WorkLost, kind_of
 from jobs.runtime.procs import Proc, alive, this_process
 from jobs.services.audit import Actor, record
 
@@ -90,8 +90,16 @@ class Claimed:
             if steps and steps[-1]["ended_at"] is None:
                 steps[-1]["ended_at"] = now
             steps.append({"name": name, "started_at": now, "ended_at": None})
-            self.row.step = name
-            Job.objects.filter(pk=self.row.pk).update(step=name, steps=steps)
+            self.row.step, self.row.progress = name, {}
+            Job.objects.filter(pk=self.row.pk).update(step=name, steps=steps, progress={})
+            publish("job", self.row.pk)
+
+    def progress(self, done: int, total: int, text: str, **more: float | None) -> None:
+        """Store how far the step is, for pages; the same values again cost nothing."""
+        found = {"done": done, "total": total, "text": text[:200], **more}
+        if self.row.progress != found:
+            self.row.progress = found
+            Job.objects.filter(pk=self.row.pk).update(progress=found)
             publish("job", self.row.pk)
 
     def check(self) -> None:
@@ -120,9 +128,7 @@ def claim(job_id: int) -> Claimed | None:
     me = this_process()
     mine = {"owner_boot": me.boot, "owner_pid": me.pid, "owner_start": me.start, "enqueued_at": None}
     if job.state == State.QUEUED:
-        won = Job.objects.filter(pk=job_id, state=State.QUEUED).update(
-            state=State.RUNNING, started_at=timezone.now(), **mine
-        )
+        won = _take_queued(job, mine)
     else:
         owner = _owner(job)
         if owner is not None and alive(owner):
@@ -141,12 +147,42 @@ def claim(job_id: int) -> Claimed | None:
     return Claimed(job)
 
 
+def _take_queued(job: Job, mine: dict[str, Any]) -> int:
+    kind = kind_of(job.kind)
+    with transaction.atomic():
+        if kind is not None and kind.limit:
+            # The lock makes counting and taking one step; SQLite's transactions are exclusive anyway.
+            Host.objects.select_for_update().get(pk=job.host_id)
+            same = Job.objects.filter(kind=job.kind, host=job.host)
+            if same.filter(state__in=Job.OWNED).count() >= kind.limit:
+                # Its wake-up is used up; the end of one of those that run sends the next.
+                same.filter(pk=job.pk, state=State.QUEUED).update(enqueued_at=timezone.now())
+                return 0
+        return Job.objects.filter(pk=job.pk, state=State.QUEUED).update(
+            state=State.RUNNING, started_at=timezone.now(), **mine
+        )
+
+
+def _wake_next(job: Job) -> None:
+    kind = kind_of(job.kind)
+    if kind is None or not kind.limit:
+        return
+    waiting = Job.objects.filter(kind=job.kind, host=job.host, state=State.QUEUED).order_by("pk").first()
+    if waiting is not None:
+        enqueue(waiting)
+
+
 def execute(job_id: int) -> None:
     """Run a job to its end in this worker; any exception ends it as errored, never the worker."""
     claimed = claim(job_id)
     if claimed is None:
         return
-    kind = kind_of(claimed.row.kind)
+    _run(claimed, kind_of(claimed.row.kind))
+    _wake_next(claimed.row)
+
+
+def _run(claimed: Claimed, kind: JobKind | None) -> None:
+    job_id = claimed.row.pk
     try:
         if kind is None:
             raise WorkFailed(
@@ -162,6 +198,8 @@ def execute(job_id: int) -> None:
         finish(claimed.row, State.CANCELED)
     except WorkFailed as error:
         finish(claimed.row, State.FAILED, stored(error.message))
+    except WorkLost as error:
+        finish(claimed.row, State.LOST, stored(error.message))
     except Exception as error:
         logger.exception("job %s", job_id)
         finish(claimed.row, State.ERRORED, f"{type(error).__name__}: {error}")

@@ -10,6 +10,7 @@ from controlpanel.lib.streams import publish
 from controlpanel.lib.text import N_, Message
 from controlpanel.lib.words import stored
 from jobs.adapters import runs as folders
+from jobs.adapters.runlog import log_end
 from jobs.adapters.runs import RunSpec, RunStatus, StartedBefore
 from jobs.adapters.trim import free_head
 from jobs.models import Host, Run
@@ -100,7 +101,7 @@ def _end(run: Run, status: RunStatus) -> None:
         exit_code=status.exit_code,
         stop_requested=status.stop_requested,
         note=note,
-        log_tail=_tail(run.pk),
+        log_tail=log_end(run.pk, TAIL)[1].decode("utf-8", "replace").replace("\0", ""),
         ended_at=timezone.now(),
     )
     if not won:
@@ -110,14 +111,3 @@ def _end(run: Run, status: RunStatus) -> None:
     hook = _on_end.get(run.kind)
     if hook is not None:
         hook(run)
-
-
-def _tail(run_id: str) -> str:
-    try:
-        with folders.log_path(run_id).open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - TAIL))
-            data = file.read(TAIL)
-    except OSError:
-        return ""
-    return data.decode("utf-8", "replace").replace("\0", "")

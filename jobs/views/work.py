@@ -137,8 +137,9 @@ def _recent() -> list[Job]:
 
 
 def _queue(job: Job) -> tuple[int, str]:
+    """Return what jobs wait for together: threads of a pool, or the end of others of a limited kind."""
     kind = kind_of(job.kind)
-    return job.host_id, kind.queue if kind else ""
+    return job.host_id, (job.kind if kind.limit else kind.queue) if kind else ""
 
 
 def _weight(job: Job) -> tuple[bool, int]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.db.models import F, QuerySet
+from django.db.models import Exists, F, OuterRef, QuerySet
 
 from jobs.adapters.hostlink import link
 from jobs.models import AuditEntry, Build, Host, ModelArtifact
@@ -30,7 +30,7 @@ def overview_context() -> dict[str, Any]:
         "failed_servers": _first(instances().filter(observed__in=TROUBLED)),
         "no_mtp": _first(running.filter(profile__settings__speculation="mtp", facts__mtp=False)),
         "outdated": _first(running.exclude(revision=F("profile__revision"))),
-        "failed_builds": _first(Build.objects.filter(state=Build.State.FAILED).defer("capabilities")),
+        "failed_builds": _first(failed_builds().defer("capabilities")),
         "incomplete": _first(ModelArtifact.objects.filter(complete=False).defer("header", "facts")),
     }
     return {
@@ -50,6 +50,12 @@ def _first(rows: QuerySet[Any]) -> dict[str, Any] | None:
     if not found:
         return None
     return {"rows": found[:SHOWN], "more": rows.count() - SHOWN if len(found) > SHOWN else 0}
+
+
+def failed_builds() -> QuerySet[Build]:
+    """Return the builds that failed, without those whose config has been built anew since."""
+    newer = Build.objects.filter(config=OuterRef("config"), pk__gt=OuterRef("pk"))
+    return Build.objects.filter(~Exists(newer), state=Build.State.FAILED)
 
 
 def short_disks() -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from controlpanel.lib.htmx import leave, say_no
 from controlpanel.lib.listing import tidy
 from jobs.models import Build, ModelArtifact
 from jobs.services.audit import Actor
-from servers.forms import ProfileForm, initial_of, preview_of
+from servers.forms import ProfileForm, initial_of, preview_of, usable_builds
 from servers.models import Instance, ServerProfile
 from servers.services import profiles as service
 from servers.views.lists import PROFILES, profiles_table
@@ -124,7 +124,7 @@ def _as_data(first: dict[str, Any]) -> dict[str, Any]:
 def _missing() -> list[str]:
     """Return what has to be there before a profile can be made."""
     found = []
-    if not Build.objects.exists():
+    if not usable_builds().exists():
         found.append("build")
     if not ModelArtifact.objects.filter(kind=ModelArtifact.Kind.MODEL).exists():
         found.append("model")

@@ -176,6 +176,15 @@ API Result nvmlDeviceGetName(Device device, char *out, u32 size) {
     return put_card_text(device, "name", "NVIDIA GeForce RTX 3090", out, size);
 }
 
+API Result nvmlDeviceGetCudaComputeCapability(Device device, int *major, int *minor) {
+    u64 arch = 0;
+    BEGIN_CARD(device);
+    arch = card_number(device, "arch", 86);
+    *major = (int)(arch / 10);
+    *minor = (int)(arch % 10);
+    return SUCCESS;
+}
+
 API Result nvmlDeviceGetUUID(Device device, char *out, u32 size) {
     char uuid[TEXT];
     BEGIN_CARD(device);

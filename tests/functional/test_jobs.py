@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from jobs import registry
 from jobs.models import Host, Job
-from jobs.registry import Runner, WorkFailed, register_kind
+from jobs.registry import Runner, WorkFailed, WorkLost, register_kind
 from jobs.runtime.procs import this_process
 from jobs.services import jobs
 from jobs.services.audit import Actor
@@ -187,3 +187,73 @@ def test_creating_a_job_without_a_broker_leaves_it_queued_and_is_quick(
     job = jobs.create_job(Actor.cli(), "test", local_host(), "x", 1, {})
     job.refresh_from_db()
     assert (job.state, job.enqueued_at) == (State.QUEUED, None)
+
+
+def limited(runner: Recorder, number: int) -> None:
+    """Register the recorder as a kind of which at most `number` jobs run at a time."""
+    register_kind("test", "work", runner, limit=number)
+
+
+def test_a_job_of_a_limited_kind_stays_queued_while_others_run(runner: Recorder) -> None:
+    limited(runner, 2)
+    running = [make(State.RUNNING, **owner()), make(State.CANCELING, **owner())]
+    waiting = make()
+    jobs.execute(waiting.pk)
+    waiting.refresh_from_db()
+    assert (waiting.state, runner.seen) == (State.QUEUED, [])
+    jobs.finish(running[0], State.SUCCEEDED)
+    jobs.execute(waiting.pk)
+    waiting.refresh_from_db()
+    assert (waiting.state, runner.seen) == (State.SUCCEEDED, ["one", "two"])
+
+
+def test_the_limit_counts_the_jobs_of_one_host(runner: Recorder) -> None:
+    limited(runner, 1)
+    make(State.RUNNING, **owner())
+    Job.objects.update(host=Host.objects.create(slug="other", name="Other"))
+    here = make()
+    jobs.execute(here.pk)
+    here.refresh_from_db()
+    assert here.state == State.SUCCEEDED
+
+
+def test_ten_workers_at_once_take_no_more_than_the_limit(runner: Recorder) -> None:
+    limited(runner, 2)
+    rows = [make() for _ in range(10)]
+    won: list[bool] = []
+
+    def claim(pk: int) -> None:
+        close_old_connections()
+        won.append(jobs.claim(pk) is not None)
+        connection.close()
+
+    threads = [threading.Thread(target=claim, args=(row.pk,)) for row in rows]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(won) == [False] * 8 + [True] * 2
+    assert Job.objects.filter(state=State.RUNNING).count() == 2
+
+
+def test_work_that_is_gone_ends_as_lost(runner: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(job: jobs.Claimed) -> None:
+        raise WorkLost("the folder is gone")
+
+    monkeypatch.setattr(runner, "run", lose)
+    job = make()
+    jobs.execute(job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.error_text) == (State.LOST, "the folder is gone")
+
+
+def test_progress_belongs_to_its_step(runner: Recorder) -> None:
+    claimed = jobs.claim(make().pk)
+    assert claimed is not None
+    claimed.step("one")
+    claimed.progress(3, 7, "three of seven")
+    row = Job.objects.get(pk=claimed.row.pk)
+    assert row.progress == {"done": 3, "total": 7, "text": "three of seven"}
+    claimed.step("two")
+    row.refresh_from_db()
+    assert row.progress == {}

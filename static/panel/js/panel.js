@@ -169,12 +169,13 @@
     focused = ''
   }
 
-  // A server that was started anew has another log: load it, with a connection that follows it.
+  // A server that was started anew, and the next step of a build, have another log: load it, with a connection
+  // that follows it.
   function followRun() {
     const log = document.getElementById('log-part')
-    const server = document.querySelector('[id^="server-"][data-run]')
-    if (!log || !server || !server.dataset.run || server.dataset.run === log.dataset.run) return
-    log.dataset.run = server.dataset.run
+    const subject = document.querySelector('[id^="server-"][data-run], [id^="build-"][data-run]')
+    if (!log || !subject || !subject.dataset.run || subject.dataset.run === log.dataset.run) return
+    log.dataset.run = subject.dataset.run
     htmx.trigger('#follow-run', 'run-changed')
   }
 

@@ -1,0 +1,23 @@
+"""The end of a run's log, read on the run's own host."""
+
+import os
+
+from jobs.adapters.runs import log_path
+
+LINES = 16 * 1024  # bytes in which last_lines() looks
+
+
+def log_end(run_id: str, limit: int) -> tuple[int, bytes]:
+    """Return at most the last `limit` bytes of a log with the byte they start at; b"" when there is none."""
+    try:
+        with log_path(run_id).open("rb") as file:
+            start = max(0, file.seek(0, os.SEEK_END) - limit)
+            file.seek(start)
+            return start, file.read(limit)
+    except OSError:
+        return 0, b""
+
+
+def last_lines(run_id: str) -> list[str]:
+    """Return the last lines of a log, the first of them perhaps cut."""
+    return log_end(run_id, LINES)[1].decode("utf-8", "replace").splitlines()
