@@ -3,7 +3,7 @@
 from django.urls import path
 
 from servers.urls_playground import urlpatterns as playground
-from servers.views import overview, profiles, servers
+from servers.views import compare, overview, profiles, servers
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -13,6 +13,7 @@ urlpatterns = [
     path("servers/<int:pk>/start/", servers.server_start, name="server-start"),
     path("servers/<int:pk>/stop/", servers.server_stop, name="server-stop"),
     path("servers/<int:pk>/restart/", servers.server_restart, name="server-restart"),
+    path("builds/compare/", compare.build_compare, name="build-compare"),
     path("profiles/", profiles.profiles, name="profiles"),
     path("profiles/new/", profiles.profile_new, name="profile-new"),
     path("profiles/preview/", profiles.profile_preview, name="profile-preview"),
