@@ -4,17 +4,42 @@ from controlpanel.lib.text import N_
 from jobs import topics, topics_gpu
 from jobs.registry import register_kind, register_subject
 from jobs.runtime.duties import Duty, register_duty
-from jobs.services import builds, gpus, watch
-from jobs.views.rows import build_subjects
+from jobs.services import (
+    behind,
+    build_runner,
+    building,
+    builds,
+    download_runner,
+    downloads,
+    gpus,
+    model_files,
+    toolchains,
+    watch,
+)
+from jobs.views import rows
 
 
 def register() -> None:
     """Called once from AppConfig.ready()."""
     register_kind(builds.PROBE, "control", builds.ProbeRunner(), N_("Probe of a build"))
-    register_subject("build", build_subjects)
+    register_kind(builds.REMOVE, "control", builds.RemoveRunner(), N_("Removal of a build's files"))
+    register_kind(building.MAKE, "work", build_runner.BuildRunner(), N_("Build"), limit=1)
+    register_kind(behind.BEHIND, "work", behind.BehindRunner(), N_("Count of newer commits"), limit=1)
+    register_kind(toolchains.LOOK, "control", toolchains.LookRunner(), N_("Look at the host's toolchain"))
+    register_kind(downloads.LOAD, "work", download_runner.DownloadRunner(), N_("Download"), limit=2)
+    register_kind(downloads.CLEAR, "control", download_runner.ClearRunner(), N_("Removal of a download"))
+    register_kind(model_files.VERIFY, "work", model_files.VerifyRunner(), N_("Check of a model's files"))
+    register_kind(model_files.REMOVE, "control", model_files.RemoveRunner(), N_("Removal of a model's files"))
+    register_kind(model_files.SCAN, "work", model_files.ScanRunner(), N_("Scan of a folder"))
+    register_subject("build", rows.build_subjects)
+    register_subject("host", rows.host_subjects)
+    register_subject("model", rows.model_subjects)
+    register_subject("download", rows.download_subjects)
+    register_subject("folder", rows.folder_subjects)
     register_duty(Duty("heartbeat", 5, watch.beat))
     register_duty(Duty("reconcile", 5, watch.reconcile_jobs))
-    register_duty(Duty("runs", 0.5, watch.watch_runs))
+    register_duty(Duty("runs", 1, watch.watch_runs))
+    register_duty(Duty("toolchain", 60, toolchains.keep_current, deadline=120))
     register_duty(Duty("log-limit", 10, watch.trim_logs))
     register_duty(Duty("gpus", 1, gpus.sample_gpus))
     topics.register()

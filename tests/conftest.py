@@ -18,6 +18,7 @@ from controlpanel.lib import streams
 from controlpanel.lib.redis import sync_client
 from controlpanel.lib.valkey import valkey_binary
 from jobs.models import Host, Run
+from tests.hubs import hub_files, model_hub, models_folder  # noqa: F401
 from tests.waiting import wait_for
 
 

@@ -66,3 +66,22 @@ def solid_png(colour: tuple[int, int, int], size: int = 64) -> bytes:
         + chunk(b"IDAT", zlib.compress(rows))
         + chunk(b"IEND", b"")
     )
+
+
+def padded_model(folder: Path, mib: int) -> Path:
+    """A model file of about so many MiB: the header of a small one and one tensor that fills the rest."""
+    import gguf
+    import numpy
+
+    path = folder / f"padded-{mib}.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(4096)
+    writer.add_block_count(1)
+    writer.add_embedding_length(1024)
+    numbers = numpy.random.default_rng(mib).integers(0, 255, mib * 1024 * 1024, dtype=numpy.uint8)
+    writer.add_tensor("token_embd.weight", numbers.view(numpy.float16).reshape(-1, 1024))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

@@ -3,8 +3,25 @@
 from jobs.models.artifact import ModelArtifact
 from jobs.models.audit import AuditEntry
 from jobs.models.build import Build
+from jobs.models.config import BuildConfig
+from jobs.models.download import Download
+from jobs.models.folder import ModelFolder
 from jobs.models.host import Host
 from jobs.models.job import Job
+from jobs.models.repository import Repository
 from jobs.models.run import Run
+from jobs.models.token import HubToken
 
-__all__ = ["AuditEntry", "Build", "Host", "Job", "ModelArtifact", "Run"]
+__all__ = [
+    "AuditEntry",
+    "Build",
+    "BuildConfig",
+    "Download",
+    "Host",
+    "HubToken",
+    "Job",
+    "ModelArtifact",
+    "ModelFolder",
+    "Repository",
+    "Run",
+]

@@ -31,6 +31,10 @@ class ModelArtifact(models.Model):
     problems = models.JSONField(default=list)  # messages as controlpanel.lib.words stores them
     facts = models.JSONField(default=dict)  # what command rules need: fields of llamacpp.facts.ModelFacts
     header = models.JSONField(default=dict)  # facts for people, as read_fields() stores them
+    report = models.JSONField(default=dict)  # controlpanel.llamacpp.gguf_report; {} not read yet
+    source = models.JSONField(default=dict)  # {"repo", "revision", "path"} or {"url"}; {} found on the host
+    sha256 = models.JSONField(default=list)  # of each part, as the hub gave them
+    verified_at = models.DateTimeField(null=True, blank=True)
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )

@@ -4,19 +4,23 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from controlpanel.lib import words
 from controlpanel.lib.access import has_role
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.streams import publish_on_commit
-from controlpanel.lib.words import to_json, translate
+from controlpanel.lib.words import stored, translate
 from controlpanel.llamacpp.facts import facts_of
-from controlpanel.llamacpp.gguf import GgufError, examine
-from jobs.models import AuditEntry, Host, ModelArtifact
+from controlpanel.llamacpp.gguf import GgufError, examine, shard_paths
+from controlpanel.llamacpp.gguf_report import Report, facts_of_model, to_json
+from jobs.models import AuditEntry, Download, Host, ModelArtifact, ModelFolder
 from jobs.services.audit import Actor, record
 
 
@@ -47,6 +51,47 @@ def register_artifact(actor: Actor, host: Host, path: str, name: str = "") -> Mo
     return artifact
 
 
+def register_download(download: Download) -> None:
+    """Register the models of a finished download; one that is registered already is read again."""
+    files = {Path(download.folder) / file["name"]: file for file in download.files}
+    for path in files:
+        parts = shard_paths(path)
+        if path != parts[0]:
+            continue
+        known = [files[part] for part in parts if part in files]
+        hashed = len(known) == len(parts) and all(file["hashed"] for file in known)
+        fields = read_fields(path) | {
+            "source": _source(download, files[path]["path"]),
+            "sha256": [file["sha256"] for file in known],
+            "verified_at": timezone.now() if hashed else None,
+        }
+        with transaction.atomic():
+            artifact, made = ModelArtifact.objects.update_or_create(
+                host=download.host,
+                path=str(path),
+                defaults=fields,
+                create_defaults={**fields, "name": _name(download, path), "created_by": download.created_by},
+            )
+            record(Actor(download.created_by, AuditEntry.Source.AGENT), "model.download", artifact)
+            publish_on_commit("artifact", artifact.pk)
+        for file in known:
+            file["artifact"] = artifact.pk
+    Download.objects.filter(pk=download.pk).update(files=download.files)
+
+
+def _name(download: Download, path: Path) -> str:
+    """Return the file's name; a projector's says nothing of its model, so the repository's comes first."""
+    if not download.repo or not path.stem.lower().startswith(("mmproj", "mtp")):
+        return path.stem[:200]
+    return f"{download.repo.split('/')[1].removesuffix('-GGUF')} {path.stem}"[:200]
+
+
+def _source(download: Download, path: str) -> dict[str, str]:
+    if download.repo:
+        return {"repo": download.repo, "revision": download.revision, "path": path}
+    return {"url": urlsplit(path)._replace(query="", fragment="").geturl()}
+
+
 def refresh_artifact(actor: Actor, artifact: ModelArtifact) -> None:
     """Read the file's header again and store what it says now."""
     fields = read_fields(Path(artifact.path))
@@ -65,11 +110,9 @@ def delete_artifact(actor: Actor, artifact: ModelArtifact) -> None:
             artifact.delete()
             publish_on_commit("artifact", pk)
     except ProtectedError as error:
-        users = {*artifact.profiles.values_list("name", flat=True)}
-        users |= {*artifact.vision_profiles.values_list("name", flat=True)}
         raise Refused(
             _("Profiles use this model: %(names)s. Change or delete them first.")
-            % {"names": ", ".join(sorted(users))}
+            % {"names": ", ".join(users_of(artifact))}
         ) from error
 
 
@@ -90,8 +133,9 @@ def read_fields(file: Path) -> dict[str, Any]:
         "mtp_heads": model.mtp_heads,
         "projector": facts.projector or "",
         "complete": model.complete,
-        "problems": [to_json(problem) for problem in model.problems],
+        "problems": [words.to_json(problem) for problem in model.problems],
         "facts": asdict(facts),
+        "report": to_json(Report(model, facts_of_model(model)), stored),
         "header": {
             "name": header.name,
             "parameters": header.parameters,
@@ -108,13 +152,24 @@ def read_fields(file: Path) -> dict[str, Any]:
     }
 
 
+def in_a_folder(file: Path) -> bool:
+    """Tell whether a file really lies below the panel's models folder or a registered one."""
+    folders = [models_folder(), *map(Path, ModelFolder.objects.values_list("path", flat=True))]
+    return any(file.resolve().is_relative_to(folder.resolve()) for folder in folders)
+
+
+def users_of(artifact: ModelArtifact) -> list[str]:
+    """Return the names of the profiles that use a model."""
+    users = {*artifact.profiles.values_list("name", flat=True)}
+    return sorted(users | {*artifact.vision_profiles.values_list("name", flat=True)})
+
+
 def _check_place(actor: Actor, file: Path) -> None:
-    """Operators register below the models folder; other paths are an admin's (or the host's own shell)."""
-    if actor.source == AuditEntry.Source.CLI or has_role(actor.user, "admin"):
+    """Operators register below the panel's folders; other paths are an admin's (or the host's own shell)."""
+    if in_a_folder(file) or actor.source == AuditEntry.Source.CLI or has_role(actor.user, "admin"):
         return
-    if not file.resolve().is_relative_to(models_folder().resolve()):
-        raise Refused(
-            _("Operators can register files below %(folder)s. Ask an admin for other places.")
-            % {"folder": models_folder()},
-            "path",
-        )
+    raise Refused(
+        _("Operators can register files below %(folder)s and below registered folders. Ask an admin.")
+        % {"folder": models_folder()},
+        "path",
+    )

@@ -9,9 +9,11 @@ from django.utils.translation import gettext_lazy as _
 
 from controlpanel.lib.listing import Choice, Column, Listing, Table, Wish, table
 from controlpanel.llamacpp.capabilities import Capabilities
-from jobs.models import Build, Job, ModelArtifact
+from jobs.models import Build, BuildConfig, Download, Job, ModelArtifact
 from jobs.registry import subjects_of
-from jobs.views.rows import model_row
+from jobs.views.build_rows import build_rows, builds, config_rows
+from jobs.views.download_rows import OPEN, download_rows, downloads
+from jobs.views.model_rows import model_rows, models
 from jobs.views.work import FAILED, active_jobs, job_row, waits
 
 
@@ -21,20 +23,42 @@ def rank(field: str, *values: str) -> Case:
     return Case(*places, default=Value(len(values)), output_field=IntegerField())
 
 
+BUILD_STATES = ("failed", "building", "probing", "queued", "canceled", "ready")
+
 BUILDS = Listing(
     "builds",
     (
-        Column("state", _("State"), (rank("state", "failed", "probing", "ready"), Lower("name"))),
+        Column("state", _("State"), (rank("state", *BUILD_STATES), Lower("name"))),
         Column("name", _("Name"), (Lower("name"),)),
-        Column("version", _("Version"), (Lower("version"), Lower("name"))),
-        Column("can", _("Can do")),
-        Column("path", _("Path"), (Lower("path"),)),
+        Column("source", _("Source"), (Lower("config__repository__name"), Lower("version"), Lower("name"))),
+        Column("options", _("Options")),
         Column("used", _("Used by"), ("users", Lower("name")), falling=True),
-        Column("probed", _("Probed"), ("probed_at",), falling=True),
+        Column("behind", _("Behind"), ("behind",), falling=True),
+        Column("who", _("Who"), (Lower("created_by__username"), Lower("name"))),
+        Column("when", _("When"), ("created_at",), falling=True),
+        Column("duration", _("Duration"), (), "num"),
+    ),
+    default="-when",
+    choices=(
+        Choice("working", _("at work (all)"), Q(state__in=Build.WORKING)),
+        *(Choice(value, word, Q(state=value)) for value, word in Build.State.choices),
+    ),
+    search=("name", "version", "commit", "source_commit", "path", "config__repository__name", "config__ref"),
+)
+
+CONFIGS = Listing(
+    "build-configs",
+    (
+        Column("state", _("Last build"), (rank("last_state", *BUILD_STATES), Lower("name"))),
+        Column("name", _("Name"), (Lower("name"),)),
+        Column("source", _("Source"), (Lower("repository__name"), "ref", Lower("name"))),
+        Column("options", _("Options"), ("backend", Lower("name"))),
+        Column("builds", _("Builds"), ("made", Lower("name")), "num", falling=True),
+        Column("changed", _("Changed"), ("updated_at",), falling=True),
     ),
     default="name",
-    choices=tuple(Choice(value, word, Q(state=value)) for value, word in Build.State.choices),
-    search=("name", "version", "commit", "path"),
+    choices=tuple(Choice(value, word, Q(last_state=value)) for value, word in Build.State.choices),
+    search=("name", "repository__name", "ref"),
 )
 
 MODELS = Listing(
@@ -42,20 +66,42 @@ MODELS = Listing(
     (
         Column("state", _("State"), ("complete", Lower("name"))),
         Column("name", _("Name"), (Lower("name"),)),
-        Column("kind", _("Kind"), ("kind", Lower("name"))),
         Column("architecture", _("Architecture"), (Lower("architecture"), Lower("name"))),
         Column("quant", _("Quant"), ("quant", Lower("name"))),
         Column("size", _("Size"), ("file_size",), "num", falling=True),
-        Column("context", _("Native context"), ("context_length",), "num", falling=True),
-        Column("mtp", _("MTP heads"), ("mtp_heads", Lower("name")), "num", falling=True),
+        Column("context", _("Context"), ("context_length",), "num", falling=True),
+        Column("mtp", _("MTP"), ("mtp_heads", Lower("name")), falling=True),
+        Column("vision", _("Vision"), ("kind", Lower("name"))),
+        Column("hash", _("SHA-256"), ("verified_at",), falling=True),
         Column("used", _("Used by"), ("users", Lower("name")), falling=True),
     ),
     default="name",
     choices=(
         Choice("complete", _("complete"), Q(complete=True)),
         Choice("incomplete", _("incomplete"), Q(complete=False)),
+        Choice("mtp", _("with MTP heads"), Q(mtp_heads__gt=0)),
+        Choice("projector", _("vision projectors"), Q(kind=ModelArtifact.Kind.MMPROJ)),
+        Choice("unverified", _("not verified"), Q(verified_at=None)),
     ),
-    search=("name", "path", "architecture", "quant", "projector"),
+    search=("name", "path", "architecture", "quant", "projector", "source__repo"),
+)
+
+DOWNLOADS = Listing(
+    "downloads",
+    (
+        Column("state", _("State"), (rank("state", "failed", "loading", "queued", "paused"), "pk")),
+        Column("name", _("Name"), (Lower("name"),)),
+        Column("progress", _("Progress"), ("received",), falling=True),
+        Column("source", _("Source"), (Lower("repo"), Lower("name"))),
+        Column("who", _("Who"), (Lower("created_by__username"), "pk")),
+        Column("when", _("When"), ("created_at",), falling=True),
+    ),
+    default="-when",
+    choices=(
+        Choice("open", _("not over (all)"), Q(state__in=OPEN)),
+        *(Choice(value, word, Q(state=value)) for value, word in Download.State.choices),
+    ),
+    search=("name", "repo", "folder"),
 )
 
 JOBS = Listing(
@@ -86,18 +132,15 @@ def builds_table(wish: Wish) -> Table:
     Their capabilities are read in part: all flags of a hundred builds are megabytes.
     """
     parts = {f"part_{key}": KeyTransform(key, "capabilities") for key in _PARTS}
-    rows = Build.objects.defer("capabilities").prefetch_related("profiles")
+    rows = builds().defer("capabilities")
     return table(wish, rows.annotate(users=_users(Build, "profiles"), **parts), _build_rows)
 
 
 _PARTS = ("spec_types", "mtp_value", "cache_types", "devices")
 
 
-def _build_rows(builds: list[Any]) -> list[dict[str, Any]]:
-    return [
-        {"build": build, "capabilities": _in_brief(build), "profiles": list(build.profiles.all())}
-        for build in builds
-    ]
+def _build_rows(found: list[Any]) -> list[dict[str, Any]]:
+    return build_rows(found, {build.pk: _in_brief(build) for build in found})
 
 
 def _in_brief(build: Any) -> Capabilities | None:
@@ -105,11 +148,26 @@ def _in_brief(build: Any) -> Capabilities | None:
     return None if values["spec_types"] is None else Capabilities.from_dict(values)
 
 
+def configs_table(wish: Wish) -> Table:
+    """One page of build configs with the last build of each."""
+    newest = Build.objects.filter(config=OuterRef("pk")).order_by("-pk")
+    rows = BuildConfig.objects.select_related("repository").annotate(
+        made=_users(BuildConfig, "builds"),
+        last_pk=Subquery(newest.values("pk")[:1]),
+        last_state=Subquery(newest.values("state")[:1]),
+    )
+    return table(wish, rows, config_rows)
+
+
 def models_table(wish: Wish) -> Table:
-    """One page of model artifacts with who uses them."""
+    """One page of model artifacts with what they go with and who uses them."""
     users = _users(ModelArtifact, "profiles") + _users(ModelArtifact, "vision_profiles")
-    rows = ModelArtifact.objects.defer("header", "facts").prefetch_related("profiles", "vision_profiles")
-    return table(wish, rows.annotate(users=users), lambda found: [model_row(item) for item in found])
+    return table(wish, models().defer("header", "facts", "report").annotate(users=users), model_rows)
+
+
+def downloads_table(wish: Wish) -> Table:
+    """One page of downloads with how far they are."""
+    return table(wish, downloads(), download_rows)
 
 
 def _users(model: type[Model], relation: str) -> Coalesce:

@@ -1,59 +1,40 @@
-"""What the pages of the jobs app show, read from the rows: for first renders and for live updates."""
-
-from typing import Any
+"""What jobs are about, by name and address: for the activity page and the strip."""
 
 from django.urls import reverse
-from django.utils.translation import gettext_lazy as _
 
-from jobs.models import Build, ModelArtifact
+from jobs.models import Build, Download, Host, ModelArtifact, ModelFolder
 from jobs.registry import Subject
-from jobs.services.builds import capabilities_of
-from jobs.views.work import waits_by_subject
-
-HEADER = {
-    "name": _("Name in the file"),
-    "parameters": _("Parameters"),
-    "block_count": _("Layers"),
-    "embedding_length": _("Embedding length"),
-    "head_count": _("Attention heads"),
-    "head_count_kv": _("KV heads"),
-    "key_length": _("Key length"),
-    "value_length": _("Value length"),
-    "vocabulary": _("Vocabulary"),
-    "tensor_count": _("Tensors"),
-    "shards": _("Parts"),
-}
 
 
 def build_subjects(keys: set[str]) -> dict[str, Subject]:
     """Find the builds that jobs are about."""
-    rows = Build.objects.filter(pk__in=[key for key in keys if key.isdigit()]).values_list("pk", "name")
+    rows = Build.objects.filter(pk__in=_numbers(keys)).values_list("pk", "name")
     return {str(pk): Subject(name, reverse("build-detail", args=[pk])) for pk, name in rows}
 
 
-def build_row(build: Build) -> dict[str, Any]:
-    """One build with its capabilities and the profiles that use it."""
-    return {
-        "build": build,
-        "capabilities": capabilities_of(build) if build.capabilities else None,
-        "profiles": list(build.profiles.all()),
-    }
+def host_subjects(keys: set[str]) -> dict[str, Subject]:
+    """Find the hosts that jobs are about."""
+    rows = Host.objects.filter(pk__in=_numbers(keys)).values_list("pk", "name")
+    return {str(pk): Subject(name, reverse("toolchain")) for pk, name in rows}
 
 
-def build_context(build: Build) -> dict[str, Any]:
-    """One build's page."""
-    return {**build_row(build), "wait": waits_by_subject("build").get(str(build.pk))}
+def model_subjects(keys: set[str]) -> dict[str, Subject]:
+    """Find the models that jobs are about."""
+    rows = ModelArtifact.objects.filter(pk__in=_numbers(keys)).values_list("pk", "name")
+    return {str(pk): Subject(name, reverse("model-detail", args=[pk])) for pk, name in rows}
 
 
-def model_row(artifact: ModelArtifact) -> dict[str, Any]:
-    """One artifact with the profiles that use it."""
-    return {
-        "artifact": artifact,
-        "profiles": [*artifact.profiles.all(), *artifact.vision_profiles.all()],
-    }
+def download_subjects(keys: set[str]) -> dict[str, Subject]:
+    """Find the downloads that jobs are about."""
+    rows = Download.objects.filter(pk__in=_numbers(keys)).values_list("pk", "name")
+    return {str(pk): Subject(name, reverse("download-detail", args=[pk])) for pk, name in rows}
 
 
-def model_context(artifact: ModelArtifact) -> dict[str, Any]:
-    """One artifact's page."""
-    header = [(label, artifact.header.get(key)) for key, label in HEADER.items() if artifact.header]
-    return {**model_row(artifact), "header": header}
+def folder_subjects(keys: set[str]) -> dict[str, Subject]:
+    """Find the folders that jobs are about."""
+    rows = ModelFolder.objects.filter(pk__in=_numbers(keys)).values_list("pk", "path")
+    return {str(pk): Subject(path, reverse("model-folders")) for pk, path in rows}
+
+
+def _numbers(keys: set[str]) -> list[str]:
+    return [key for key in keys if key.isdigit()]

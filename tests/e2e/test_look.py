@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +18,14 @@ from django.utils import timezone
 from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, expect, sync_playwright
 
 from controlpanel.lib.streams import publish
+from controlpanel.llamacpp.rule_types import Change
 from jobs.models import Host, Job
 from jobs.services.audit import Actor, record
 from jobs.services.hosts import local_host
 from servers.models import Conversation, Instance, ServerProfile, Turn
 from tests.e2e.panel import CHROMIUM, CHROMIUM_ARGS
 from tests.functional import pages
+from tests.functional.test_pages_builds import ended, stored, working
 from tests.waiting import wait_for
 from tests.web import cookies, web
 
@@ -99,9 +102,25 @@ def furnish(alice: User) -> dict[str, str]:
     Job.objects.create(kind="build.probe", state="failed", **subject, **error, **jobs)
     talk = Conversation.objects.create(user=alice, profile=daily, title="What is on this picture?")
     Turn.objects.create(conversation=talk, position=0, prompt="Hello", answer="Hello. " * 50, state="done")
+    config = pages.config(
+        "MTP and TurboQuant for two cards", ref="a-branch/with-a-long-name", fa_quants="all"
+    )
+    pages.looked_at()
+    making = pages.made(config, 1, working("compile"), state="building", source_commit=pages.COMMIT)
+    fell = pages.made(config, 2, ended("compile", "failed"), state="failed", source_commit=pages.COMMIT)
+    fell.diagnosis = [stored(Change("host_compiler", "/usr/bin/g++-13"), pages.build_run(fell, "compile").pk)]
+    fell.save()
+    pages.folder("/data/a-folder-with-a-long-name/" + LONG)
+    pages.token("my token on the hub " * 3)
+    source = {"repo": "org/" + LONG, "revision": pages.COMMIT, "path": f"{LONG}.gguf"}
+    pages.model("from the hub " + LONG, source=source, sha256=[pages.SHA], verified_at=now)
+    held = pages.download(LONG, state="failed", error="The file has changed at its source. " * 6)
+    moving = pages.download(LONG, pages.loading(2**30, 2**32, 5e7, 61.0), state="loading", folder="/data/2")
     names: dict[str, list[Any]] = {
         **{name: [] for name in ("overview", "servers", "profiles", "models", "builds", "activity", "audit")},
         **{name: [] for name in ("gpus", "playground", "profile-new", "model-register", "build-register")},
+        **{name: [] for name in ("build-configs", "config-new", "toolchain", "repositories")},
+        **{name: [] for name in ("model-find", "downloads", "model-folders", "hub-tokens")},
         **{name: [] for name in ("account_change_password", "account_logout")},
         "server-detail": [daily.pk],
         "profile-edit": [daily.pk],
@@ -113,7 +132,16 @@ def furnish(alice: User) -> dict[str, str]:
     found = {name: reverse(name, args=args) for name, args in names.items()}
     return {
         **found,
+        "a build at work": reverse("build-detail", args=[making.pk]),
+        "a build that failed": reverse("build-detail", args=[fell.pk]),
+        "a form with a change": f"{reverse('config-edit', args=[config.pk])}?change={fell.pk}",
         "a filter without a match": reverse("servers") + "?q=nothing+like+it",
+        "a download under way": reverse("download-detail", args=[moving.pk]),
+        "a download that failed": reverse("download-detail", args=[held.pk]),
+        "a search of the hub": reverse("model-find") + "?q=tiny",
+        "a repository": reverse("hub-repository", args=pages.HUB_REPO.split("/")),
+        "a repository that is not there": reverse("hub-repository", args=["no", "body"]),
+        "an address": reverse("model-address") + f"?url=https://10.0.0.1/{LONG}.gguf",
         "404": "/nothing/",
     }
 
@@ -166,9 +194,11 @@ def look_at(page: Page, name: str, address: str, language: str = "en") -> list[s
     return wrong
 
 
-def test_every_page_in_every_look_and_language(alice: User, redis_server: redis.Redis) -> None:
+def test_every_page_in_every_look_and_language(
+    alice: User, redis_server: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
     found = furnish(alice)
-    with web() as url, chromium() as browser:
+    with pages.hub(tmp_path, monkeypatch, settings), web() as url, chromium() as browser:
         wrong: list[str] = []
         for language, _word in settings.LANGUAGES:
             context = signed_in(browser, url, alice, language)

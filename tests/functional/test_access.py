@@ -30,13 +30,51 @@ EXPECTED: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "builds": ("viewer", GET, ()),
     "build-detail": ("viewer", GET, ("build",)),
     "build-register": ("admin", BOTH, ()),
-    "build-probe": ("admin", POST, ("build",)),
-    "build-delete": ("admin", POST, ("build",)),
+    "build-probe": ("operator", POST, ("made",)),
+    "build-cancel": ("operator", POST, ("made",)),
+    "build-rebuild": ("operator", POST, ("made",)),
+    "build-behind": ("operator", POST, ("made",)),
+    "build-delete": ("operator", POST, ("made",)),
+    "build-compare": ("viewer", GET, ()),
+    "build-configs": ("viewer", GET, ()),
+    "config-new": ("operator", BOTH, ()),
+    "config-preview": ("operator", POST, ()),
+    "config-edit": ("operator", BOTH, ("config",)),
+    "config-build": ("operator", POST, ("config",)),
+    "config-delete": ("operator", POST, ("config",)),
+    "toolchain": ("viewer", GET, ()),
+    "toolchain-look": ("operator", POST, ()),
+    "repositories": ("viewer", GET, ()),
+    "repository-add": ("admin", POST, ()),
+    "repository-delete": ("admin", POST, ("repository",)),
     "models": ("viewer", GET, ()),
     "model-detail": ("viewer", GET, ("model",)),
     "model-register": ("operator", BOTH, ()),
+    "model-builds": ("viewer", GET, ("model",)),
     "model-refresh": ("operator", POST, ("model",)),
+    "model-verify": ("operator", POST, ("model",)),
     "model-delete": ("operator", POST, ("model",)),
+    "model-remove": ("operator", POST, ("model",)),
+    "model-find": ("operator", GET, ()),
+    "hub-repository": ("operator", GET, ("owner", "name")),
+    "hub-peek": ("operator", POST, ("owner", "name")),
+    "hub-download": ("operator", POST, ("owner", "name")),
+    "model-address": ("operator", GET, ()),
+    "address-peek": ("operator", POST, ()),
+    "address-download": ("operator", POST, ()),
+    "downloads": ("viewer", GET, ()),
+    "download-detail": ("viewer", GET, ("download",)),
+    "download-pause": ("operator", POST, ("download",)),
+    "download-resume": ("operator", POST, ("download",)),
+    "download-cancel": ("operator", POST, ("download",)),
+    "download-forget": ("operator", POST, ("download",)),
+    "model-folders": ("viewer", GET, ()),
+    "folder-add": ("admin", POST, ()),
+    "folder-scan": ("operator", POST, ("folder",)),
+    "folder-delete": ("admin", POST, ("folder",)),
+    "hub-tokens": ("operator", GET, ()),
+    "token-add": ("operator", POST, ()),
+    "token-delete": ("operator", POST, ("token",)),
     "audit": ("admin", GET, ()),
     "activity": ("viewer", GET, ()),
     "job-cancel": ("operator", POST, ("job",)),
@@ -91,15 +129,28 @@ def patterns(found: list[Any] | None = None) -> Iterator[URLPattern]:
 
 
 @pytest.fixture
-def arguments(alice: User) -> dict[str, Any]:
-    """Rows for the addresses that name one; the conversation is the admin's."""
+def arguments(alice: User, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Rows for the addresses that name one; the conversation is the admin's. The hub is away."""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     profile = pages.profile()
     run = pages.run_of(profile)
     job = Job.objects.create(kind="build.probe", host=run.host, subject_kind="build", subject_id="1")
     conversation = Conversation.objects.create(user=alice, profile=profile, title="Hello")
     turn = Turn.objects.create(conversation=conversation, position=0, prompt="Hello", state=Turn.State.DONE)
-    rows = {"build": profile.build, "model": profile.model, "profile": profile, "run": run, "job": job}
-    return {key: row.pk for key, row in {**rows, "conversation": conversation, "turn": turn}.items()}
+    config = pages.config()
+    builds = {"build": profile.build, "made": pages.made(config), "config": config}
+    rows = {
+        "repository": config.repository,
+        "model": profile.model,
+        "profile": profile,
+        "run": run,
+        "job": job,
+        "download": pages.download(),
+        "folder": pages.folder(),
+        "token": pages.token(),
+    }
+    found = {**builds, **rows, "conversation": conversation, "turn": turn}
+    return {"owner": "org", "name": "model-GGUF", **{key: row.pk for key, row in found.items()}}
 
 
 def address(name: str, arguments: dict[str, Any]) -> str:

@@ -39,7 +39,7 @@ def note(text: str, key: str) -> str:
 
 def test_without_a_build_and_a_model_the_page_says_what_to_do_first(alice: User, signed_in: Any) -> None:
     text = text_of(signed_in(alice).get(reverse("profile-new")))
-    assert reverse("build-register") in text
+    assert "To the builds" in text
     assert reverse("model-register") in text
     assert 'id="profile-form"' not in text
 

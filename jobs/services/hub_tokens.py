@@ -1,0 +1,95 @@
+"""Tokens of the model hub: kept encrypted, given to nobody but the code that asks the hub."""
+
+import base64
+from functools import cache
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from controlpanel.lib.access import has_role
+from controlpanel.lib.errors import Refused
+from controlpanel.lib.text import N_
+from jobs.models import HubToken
+from jobs.registry import WorkFailed
+from jobs.services.audit import Actor, record
+
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
+
+LONGEST = 500  # characters
+PURPOSE = b"llamacpp-panel hub token"
+
+
+def add_token(actor: Actor, name: str, secret: str, *, shared: bool) -> HubToken:
+    """Keep a token for oneself, or for everybody (admins); Refused with words that do not repeat it."""
+    name, secret = " ".join(name.split()), secret.strip()
+    if not name:
+        raise Refused(_("Give the token a name."), "name")
+    if (
+        not secret
+        or len(secret) > LONGEST
+        or not secret.isascii()
+        or not secret.isprintable()
+        or " " in secret
+    ):
+        raise Refused(_("This is no token: copy it from the settings of your account on the hub."), "secret")
+    if shared and not has_role(actor.user, "admin"):
+        raise Refused(_("Only an admin can add a token that everybody uses."), "shared")
+    try:
+        with transaction.atomic():
+            row = HubToken.objects.create(
+                name=name[:60],
+                user=None if shared else actor.user,
+                secret=_box().encrypt(secret.encode()).decode(),
+            )
+            record(actor, "token.add", row, after={"name": name, "shared": shared})
+    except IntegrityError as error:
+        raise Refused(_("There is already a token with this name."), "name") from error
+    return row
+
+
+def delete_token(actor: Actor, token: HubToken) -> None:
+    """Forget a token; Refused for another person's."""
+    if token not in usable(actor.user) or (token.user is None and not has_role(actor.user, "admin")):
+        raise Refused(_("This token is not yours."))
+    with transaction.atomic():
+        record(actor, "token.delete", token, before={"name": token.name, "shared": token.user is None})
+        token.delete()
+
+
+def usable(user: User | None) -> QuerySet[HubToken]:
+    """Return the tokens that a person may download with: their own, and those for everybody."""
+    mine = Q(user=user) if user is not None else Q(pk__in=())
+    return HubToken.objects.filter(Q(user__isnull=True) | mine)
+
+
+def secret_of(token: HubToken | None) -> str | None:
+    """Return the token itself, for a request to the hub; None without one."""
+    if token is None:
+        return None
+    from cryptography.fernet import InvalidToken
+
+    try:
+        secret = _box().decrypt(token.secret.encode()).decode()
+    except InvalidToken as error:
+        raise WorkFailed(
+            N_("The token %(name)s cannot be read: the panel's secret key was changed. Enter it anew."),
+            name=token.name,
+        ) from error
+    HubToken.objects.filter(pk=token.pk).update(used_at=timezone.now())
+    return secret
+
+
+@cache
+def _box() -> "Fernet":
+    from cryptography.fernet import Fernet
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    key = HKDF(algorithm=SHA256(), length=32, salt=None, info=PURPOSE).derive(settings.SECRET_KEY.encode())
+    return Fernet(base64.urlsafe_b64encode(key))
