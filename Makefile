@@ -3,6 +3,7 @@
 PYTHON ?= python3
 UV ?= uv
 PYTEST_ARGS ?=
+TEST_PROCESSES ?= 2
 LOCK_ARGS ?=
 
 VENV := .venv
@@ -42,7 +43,7 @@ down: ## Stop all llama-servers and the panel
 test: ## Run the tests; choose some with PYTEST_ARGS="tests/unit -k gguf"
 	@PYTHON="$(PYTHON)" "$(PYTHON)" deploy/check_tools.py test
 	@$(MAKE) --no-print-directory develop
-	$(PY) -m pytest -m "not real" $(PYTEST_ARGS)
+	$(PY) -m pytest -m "not real" -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
 
 test-real: develop ## Run the tests with a llama-server built from source (the first time takes 10-20 minutes)
 	$(PY) deploy/build_real.py
