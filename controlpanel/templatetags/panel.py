@@ -19,6 +19,7 @@ COLOURS = {
     "succeeded": "green",
     "running": "green",
     "probing": "blue",
+    "building": "blue",
     "queued": "blue",
     "starting": "blue",
     "loading": "blue",

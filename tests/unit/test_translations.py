@@ -13,7 +13,8 @@ TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
 # What stays as it is in every language: names, flags, units, symbols.
 NAMES = {
     "llama.cpp", "MTP", "TurboQuant", "GPU", "GiB", "MiB", "KiB", "ctx", "pid", "MHz", "PCIe", "API", "KV",
-    "JSON", "CUDA", "NVIDIA", "t/s", "ms", "s", "B", "MB", "UUID", "gen", "x",
+    "JSON", "CUDA", "NVIDIA", "t/s", "ms", "s", "B", "MB", "UUID", "gen", "x", "GGML_CUDA_FORCE_MMQ", "ON",
+    "glibc",
 }  # fmt: skip
 FIELDS = re.compile(r"%(?:\((\w+)\))?[#0\- +]*\d*(?:\.\d+)?([sdif%])")
 
