@@ -4,12 +4,12 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from controlpanel.lib.words import shown
 from jobs.models.config import BuildConfig
 from jobs.models.host import Host
+from jobs.models.stated import Stated
 
 
-class Build(models.Model):
+class Build(Stated, models.Model):
     """One binary on one host; what it accepts is probed from it, never assumed.
 
     Made here, it is one attempt at a build config and keeps a copy of the inputs. Its path is empty until the
@@ -56,16 +56,6 @@ class Build(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-    @property
-    def word(self) -> str:
-        """The state in words; get_state_display() would translate all states to find one."""
-        return str(self.State(self.state).label)
-
-    @property
-    def error_text(self) -> str:
-        """The error in the reader's language."""
-        return shown(self.error)
 
     @property
     def made_here(self) -> bool:

@@ -4,12 +4,12 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from controlpanel.lib.words import shown
 from jobs.models.host import Host
+from jobs.models.stated import Stated
 from jobs.models.token import HubToken
 
 
-class Download(models.Model):
+class Download(Stated, models.Model):
     """One choice of files: a model with all its parts, and what was taken along (projector, MTP file).
 
     `files` are {"path", "name", "size", "sha256", "done"}: path in the repository, or the whole address; name
@@ -51,16 +51,6 @@ class Download(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-    @property
-    def word(self) -> str:
-        """The state in words; get_state_display() would translate all states to find one."""
-        return str(self.State(self.state).label)
-
-    @property
-    def error_text(self) -> str:
-        """The error in the reader's language."""
-        return shown(self.error)
 
     @property
     def total(self) -> int | None:

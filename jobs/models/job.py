@@ -4,11 +4,11 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from controlpanel.lib.words import shown
 from jobs.models.host import Host
+from jobs.models.stated import Stated
 
 
-class Job(models.Model):
+class Job(Stated, models.Model):
     """One piece of background work with its state, step cursor and owner."""
 
     class State(models.TextChoices):
@@ -60,13 +60,3 @@ class Job(models.Model):
     def is_active(self) -> bool:
         """True while the job is queued or has an owner."""
         return self.state in self.ACTIVE
-
-    @property
-    def word(self) -> str:
-        """The state in words; get_state_display() would translate all states to find one."""
-        return str(self.State(self.state).label)
-
-    @property
-    def error_text(self) -> str:
-        """The error in the reader's language."""
-        return shown(self.error)
