@@ -6,95 +6,171 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('jobs', '0004_repositories'),
+        ("jobs", "0004_repositories"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='modelartifact',
-            name='report',
+            model_name="modelartifact",
+            name="report",
             field=models.JSONField(default=dict),
         ),
         migrations.AddField(
-            model_name='modelartifact',
-            name='sha256',
+            model_name="modelartifact",
+            name="sha256",
             field=models.JSONField(default=list),
         ),
         migrations.AddField(
-            model_name='modelartifact',
-            name='source',
+            model_name="modelartifact",
+            name="source",
             field=models.JSONField(default=dict),
         ),
         migrations.AddField(
-            model_name='modelartifact',
-            name='verified_at',
+            model_name="modelartifact",
+            name="verified_at",
             field=models.DateTimeField(blank=True, null=True),
         ),
         migrations.CreateModel(
-            name='HubToken',
+            name="HubToken",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=60)),
-                ('secret', models.TextField()),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('used_at', models.DateTimeField(blank=True, null=True)),
-                ('user', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='hub_tokens', to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=60)),
+                ("secret", models.TextField()),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("used_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="hub_tokens",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'ordering': ('name',),
+                "ordering": ("name",),
             },
         ),
         migrations.CreateModel(
-            name='Download',
+            name="Download",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=200)),
-                ('repo', models.CharField(blank=True, max_length=100)),
-                ('revision', models.CharField(blank=True, max_length=64)),
-                ('folder', models.CharField(max_length=4096)),
-                ('files', models.JSONField(default=list)),
-                ('rate', models.PositiveBigIntegerField(blank=True, null=True)),
-                ('state', models.CharField(choices=[('queued', 'queued'), ('loading', 'downloading'), ('paused', 'paused'), ('complete', 'finished'), ('failed', 'failed'), ('canceled', 'canceled')], default='queued', max_length=10)),
-                ('error', models.TextField(blank=True)),
-                ('received', models.BigIntegerField(default=0)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('ended_at', models.DateTimeField(blank=True, null=True)),
-                ('created_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('host', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='downloads', to='jobs.host')),
-                ('token', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='downloads', to='jobs.hubtoken')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=200)),
+                ("repo", models.CharField(blank=True, max_length=100)),
+                ("revision", models.CharField(blank=True, max_length=64)),
+                ("folder", models.CharField(max_length=4096)),
+                ("files", models.JSONField(default=list)),
+                ("rate", models.PositiveBigIntegerField(blank=True, null=True)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("queued", "queued"),
+                            ("loading", "downloading"),
+                            ("paused", "paused"),
+                            ("complete", "finished"),
+                            ("failed", "failed"),
+                            ("canceled", "canceled"),
+                        ],
+                        default="queued",
+                        max_length=10,
+                    ),
+                ),
+                ("error", models.TextField(blank=True)),
+                ("received", models.BigIntegerField(default=0)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("ended_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "host",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="downloads", to="jobs.host"
+                    ),
+                ),
+                (
+                    "token",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="downloads",
+                        to="jobs.hubtoken",
+                    ),
+                ),
             ],
             options={
-                'ordering': ('-pk',),
+                "ordering": ("-pk",),
             },
         ),
         migrations.CreateModel(
-            name='ModelFolder',
+            name="ModelFolder",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('path', models.CharField(max_length=4096)),
-                ('scanned_at', models.DateTimeField(blank=True, null=True)),
-                ('found', models.PositiveIntegerField(default=0)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('created_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('host', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='folders', to='jobs.host')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("path", models.CharField(max_length=4096)),
+                ("scanned_at", models.DateTimeField(blank=True, null=True)),
+                ("found", models.PositiveIntegerField(default=0)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "host",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="folders", to="jobs.host"
+                    ),
+                ),
             ],
             options={
-                'ordering': ('path',),
+                "ordering": ("path",),
             },
         ),
         migrations.AddConstraint(
-            model_name='hubtoken',
-            constraint=models.UniqueConstraint(fields=('user', 'name'), name='one_token_per_name'),
+            model_name="hubtoken",
+            constraint=models.UniqueConstraint(fields=("user", "name"), name="one_token_per_name"),
         ),
         migrations.AddConstraint(
-            model_name='hubtoken',
-            constraint=models.UniqueConstraint(condition=models.Q(('user__isnull', True)), fields=('name',), name='one_shared_token_per_name'),
+            model_name="hubtoken",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("user__isnull", True)), fields=("name",), name="one_shared_token_per_name"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='modelfolder',
-            constraint=models.UniqueConstraint(fields=('host', 'path'), name='one_folder_per_path'),
+            model_name="modelfolder",
+            constraint=models.UniqueConstraint(fields=("host", "path"), name="one_folder_per_path"),
         ),
     ]
