@@ -267,9 +267,14 @@ def test_the_tab_key_reaches_what_a_page_is_for(alice: User, redis_server: redis
         page.keyboard.type("daily")
         expect(page.locator("#servers tbody tr")).to_have_count(1)
         disabled = page.locator("#servers [aria-disabled=true]").first
-        disabled.focus()
-        reason = disabled.evaluate("e => getComputedStyle(e, '::after').content")
-        assert reason == '"The server is ready already."'
+
+        def reason() -> bool:
+            # The filtered list may come in between.
+            disabled.focus()
+            content = disabled.evaluate("e => getComputedStyle(e, '::after').content")
+            return bool(content == '"The server is ready already."')
+
+        wait_for(reason, 10, "the reason of a disabled button that has the focus")
 
 
 def test_a_list_stays_sorted_and_filtered_while_rows_change(bob: User, redis_server: redis.Redis) -> None:

@@ -114,7 +114,7 @@ def test_open_pages_go_with_a_download_to_its_end(bob: User, redis_server: redis
         files = [{**file, "done": True, "hashed": True} for file in row.files]
         Download.objects.filter(pk=row.pk).update(state="complete", files=files, received=4 * GIB)
         publish("download", row.pk)
-        expect(page.locator(f"#download-{row.pk} .state").first).to_have_text("complete")
+        expect(page.locator(f"#download-{row.pk} .state").first).to_have_text("finished")
         expect(page.get_by_role("button", name="Take off the list")).to_be_visible()
         page.goto(reverse("models"))
         expect(page.locator("#open-downloads section")).to_have_count(0)
