@@ -12,11 +12,11 @@ from typing import Any
 
 from django.conf import settings
 
-from jobs.adapters import gpu_facts
 from jobs.adapters.commands import CommandError, run_bounded
 from jobs.domain.programs import PROGRAMS, Compiler, Gpu, Nvcc, Program, Toolchain
 from jobs.domain.toolchain import parse_version
 
+GPU_FACTS = Path(__file__).with_name("gpu_facts.py")
 SECONDS = 10.0
 LIMIT = 256 * 1024  # bytes
 COMPILER = re.compile(r"(?:c\+\+|g\+\+|clang\+\+)(?:-\d{1,3})?")
@@ -101,7 +101,7 @@ def _on_path(name: re.Pattern[str]) -> Iterator[Path]:
 
 
 def _gpu_facts() -> dict[str, Any]:
-    said = _ask(sys.executable, "-P", str(gpu_facts.__file__))
+    said = _ask(sys.executable, "-P", str(GPU_FACTS))
     try:
         found = json.loads(said or "{}")
     except ValueError:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from controlpanel.lib.text import N_, Message
 from controlpanel.llamacpp.rule_types import Diagnosis, Evidence
-from controlpanel.llamacpp.rules import diagnose
 from jobs.adapters import buildtree, runlog
 from jobs.adapters import runs as folders
 from jobs.adapters.runs import RunSpec, RunStatus, SpawnError, inherited
@@ -188,6 +187,8 @@ def _failure(build: Build, run: Run, step: Step, status: RunStatus) -> WorkFaile
 
 
 def _diagnosed(build: Build, run: Run, exit_code: int) -> list[Diagnosis]:
+    from controlpanel.llamacpp.rules import diagnose  # its tables stay out of processes that need none
+
     start, text = runlog.log_end(run.pk, DIAGNOSED)
     inputs = BuildInputs.from_dict(build.inputs)
     found = diagnose(text, AREA, exit_code, facts(inputs, toolchain_of(build.host)))

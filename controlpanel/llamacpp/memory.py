@@ -1,0 +1,266 @@
+"""What a profile will take of each graphics card and of main memory, before anything is loaded.
+
+Weights, caches and recurrent states are exact; work memory and the driver's share are stated upper bounds
+(see memory_work). What the file does not say is unknown, and so is the verdict then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from controlpanel.lib.text import N_, Message
+from controlpanel.llamacpp.gguf_header import GgufHeader
+from controlpanel.llamacpp.memory_cache import (
+    PLAIN_TYPES,
+    cache_sizes,
+    check_types,
+    key_type,
+    scratch_size,
+    snapshots,
+    state_sizes,
+)
+from controlpanel.llamacpp.memory_layers import Geometry, Layer, read_geometry
+from controlpanel.llamacpp.memory_places import layer_places, place_weights
+from controlpanel.llamacpp.memory_settings import Settings, read_settings
+from controlpanel.llamacpp.memory_types import (
+    HOST,
+    MIB,
+    Device,
+    DeviceFit,
+    Dialect,
+    Estimate,
+    EstimateError,
+    Ledger,
+    Verdict,
+)
+from controlpanel.llamacpp.memory_work import DRIVER, output_rows, projector_work, work_size
+
+__all__ = ["Device", "DeviceFit", "Estimate", "EstimateError", "estimate"]
+
+_FORK_MTP = ("qwen35", "qwen35moe")
+
+
+def estimate(
+    model: GgufHeader | Sequence[GgufHeader],
+    mmproj: GgufHeader | None,
+    settings: Mapping[str, object],
+    dialect: Dialect,
+    devices: Sequence[Device],
+) -> Estimate:
+    """Return what a server of these settings takes; `model` is all parts, the one with the metadata first.
+
+    `settings` are meanings of a profile; absent ones are the server's defaults. Raises EstimateError for
+    settings that contradict each other, the files or the cards.
+    """
+    parts = (model,) if isinstance(model, GgufHeader) else tuple(model)
+    header = parts[0]
+    if header.kind == "mmproj":
+        raise EstimateError(N_("This file is a projector: choose the model it belongs to."))
+    if mmproj is not None and mmproj.projector is None:
+        raise EstimateError(N_("This file is no projector: choose an mmproj file."))
+    used = read_settings(settings, dialect, header.context_length)
+    check_types(dialect, used.type_k, used.type_v, used.draft_type_k, used.draft_type_v)
+    if not used.flash_attn and used.type_v not in PLAIN_TYPES:
+        raise EstimateError(N_("A quantised V cache needs flash attention."))
+    geometry = read_geometry(header)
+    why: list[Message] = []
+    if geometry is None:
+        why.append(Message(N_("The file does not say how many layers it has.")))
+        return _nothing(devices, why)
+    if used.split_mode not in ("layer", "none"):
+        text = N_("How the split mode %(mode)s divides the model is not known here.")
+        why.append(Message(text, {"mode": used.split_mode[:60]}))
+        return _nothing(devices, why)
+    ledger = Ledger()
+    places = layer_places(geometry, used, devices)
+    _add_weights(ledger, parts, geometry, used, places, why)
+    _add_caches(ledger, geometry, used, places, why)
+    if used.mtp:
+        _add_mtp(ledger, header, geometry, used, places, why)
+    _add_work(ledger, header, geometry, used, places, why)
+    if mmproj is not None:
+        _add_projector(ledger, mmproj, used, devices, why)
+    ledger.add(HOST, "prompt_cache", None if used.cache_ram is None else used.cache_ram * MIB)
+    why += _notes(settings, geometry, used)
+    if not devices:
+        why.append(Message(N_("No GPU is named: whether main memory is enough is not judged here.")))
+    fits = tuple(_fit(ledger, index, device) for index, device in enumerate(devices))
+    return Estimate(fits, ledger.mib(HOST), _verdict(fits), tuple(why))
+
+
+def _nothing(devices: Sequence[Device], why: Sequence[Message]) -> Estimate:
+    """Return the estimate of a model of which nothing can be said."""
+    fits = tuple(DeviceFit(device.name, {"weights": None}, None, device.total) for device in devices)
+    return Estimate(fits, {"weights": None}, "unknown", tuple(why))
+
+
+def _add_weights(
+    ledger: Ledger,
+    parts: Sequence[GgufHeader],
+    geometry: Geometry,
+    settings: Settings,
+    places: Sequence[int],
+    why: list[Message],
+) -> None:
+    place_weights(ledger, parts, geometry, settings, places)
+    if len(parts) < parts[0].split_count:
+        why.append(Message(N_("Parts of the model were not read, so the size of its weights is not known.")))
+        for place in set(places):
+            ledger.add(place, "weights", None)
+    elif any(tensor.size is None for part in parts for tensor in part.tensors):
+        why.append(Message(N_("The file has tensors of a type whose size is not known here.")))
+
+
+def _add_caches(
+    ledger: Ledger, geometry: Geometry, settings: Settings, places: Sequence[int], why: list[Message]
+) -> None:
+    if geometry.trunk is None:
+        why.append(Message(N_("What the layers of this architecture keep per token is not known here.")))
+        for place in _cache_places(settings, places[: geometry.count - geometry.nextn]):
+            ledger.add(place, "kv", None)
+            if geometry.recurrent:
+                ledger.add(place, "recurrent", None)
+        return
+    sizes = cache_sizes(geometry, geometry.trunk, settings, settings.type_k, settings.type_v)
+    _spread(ledger, "kv", geometry.trunk, sizes, settings, places)
+    _spread(
+        ledger, "recurrent", geometry.trunk, state_sizes(geometry.trunk, settings.slots), settings, places
+    )
+    if sizes is None:
+        why.append(Message(N_("The file does not name its context size: set one.")))
+    kept = snapshots(geometry, settings)
+    recurrent = [layer for layer in geometry.trunk if layer.state]
+    if recurrent and kept is None:
+        why.append(Message(N_("How many states a slot keeps with several MTP layers is not known here.")))
+    if recurrent and kept != 0:
+        more = None if kept is None else state_sizes(recurrent, settings.slots * kept)
+        _spread(ledger, "mtp_recurrent", recurrent, more, settings, places)
+
+
+def _add_mtp(
+    ledger: Ledger,
+    header: GgufHeader,
+    geometry: Geometry,
+    settings: Settings,
+    places: Sequence[int],
+    why: list[Message],
+) -> None:
+    if not geometry.nextn:
+        raise EstimateError(N_("The model file announces no MTP layers: set Speculation to none."))
+    if settings.dialect == "fork" and geometry.architecture not in _FORK_MTP:
+        text = N_("The fork has MTP for the architectures %(known)s only, not for %(architecture)s.")
+        raise EstimateError(text, known=", ".join(_FORK_MTP), architecture=geometry.architecture[:60])
+    if settings.dialect == "fork" and settings.slots != 1:
+        raise EstimateError(N_("With MTP this build serves one conversation at a time: set Slots to 1."))
+    layers = geometry.mtp
+    drafts = (settings.draft_type_k, settings.draft_type_v)
+    mine = _cache_places(settings, places[geometry.count - geometry.nextn : geometry.count])
+    if layers is None:
+        why.append(Message(N_("What the MTP layers of this architecture keep per token is not known here.")))
+        for place in mine:
+            ledger.add(place, "mtp_kv", None)
+        layers = ()
+    else:
+        _spread(ledger, "mtp_kv", layers, cache_sizes(geometry, layers, settings, *drafts), settings, places)
+    scratch = scratch_size(layers, settings, drafts)
+    rows = output_rows(settings, draft=True)
+    for place in {*mine, places[-1]}:
+        scores = rows if place == places[-1] else 0
+        size = work_size(header, geometry, settings, rows=scores, scratch=scratch, cards=1)
+        ledger.add(place, "mtp_compute", size)
+        if settings.dialect == "fork" and place != HOST:
+            ledger.add(place, "margin", scratch)
+
+
+def _add_work(
+    ledger: Ledger,
+    header: GgufHeader,
+    geometry: Geometry,
+    settings: Settings,
+    places: Sequence[int],
+    why: list[Message],
+) -> None:
+    types = (key_type(geometry, settings.dialect, settings.type_k, settings.type_v), settings.type_v)
+    cards = len({place for place in places if place != HOST})
+    unknown = False
+    for place in sorted(set(places)):
+        local = [layer for layer in geometry.trunk or () if places[layer.index] == place]
+        scratch = scratch_size(local, settings, types)
+        rows = output_rows(settings) if place == places[-1] else 0
+        size = work_size(header, geometry, settings, rows=rows, scratch=scratch, cards=cards)
+        unknown = unknown or size is None
+        ledger.add(place, "compute", size)
+        if place != HOST:
+            ledger.add(place, "margin", DRIVER + (scratch if settings.dialect == "fork" else 0))
+    if unknown:
+        why.append(Message(N_("The file does not say enough for a bound of the work memory.")))
+
+
+def _add_projector(
+    ledger: Ledger, mmproj: GgufHeader, settings: Settings, devices: Sequence[Device], why: list[Message]
+) -> None:
+    place = 0 if devices and settings.mmproj_offload else HOST
+    for tensor in mmproj.tensors:
+        ledger.add(place, "mmproj", tensor.size)
+    work = projector_work(mmproj)
+    ledger.add(place, "mmproj_compute", work)
+    if work is None:
+        text = N_("How much work memory a projector of this kind takes is not known here.")
+        why.append(Message(text))
+    if place != HOST:
+        # A card may hold nothing but the projector.
+        known = ledger.mib(place).get("margin")
+        ledger.add(place, "margin", 0 if known else DRIVER)
+
+
+def _cache_places(settings: Settings, places: Sequence[int]) -> set[int]:
+    return set(places) if settings.kv_offload else {HOST}
+
+
+def _spread(
+    ledger: Ledger,
+    term: str,
+    layers: Sequence[Layer],
+    sizes: Mapping[int, int] | None,
+    settings: Settings,
+    places: Sequence[int],
+) -> None:
+    """Add the bytes of each layer to where the layer lies, or to main memory when caches stay there."""
+    for layer in layers:
+        place = places[layer.index] if settings.kv_offload else HOST
+        size = None if sizes is None else sizes.get(layer.index, 0)
+        if size != 0:
+            ledger.add(place, term, size)
+
+
+def _notes(values: Mapping[str, object], geometry: Geometry, settings: Settings) -> list[Message]:
+    """Return what a person should know of the settings besides the numbers."""
+    notes: list[Message] = []
+    if key_type(geometry, settings.dialect, settings.type_k, settings.type_v) != settings.type_k:
+        text = N_("With %(ratio)s heads per KV head this build keeps keys as q8_0 instead of %(type)s.")
+        notes.append(Message(text, {"ratio": geometry.gqa, "type": settings.type_k}))
+    if values.get("ctx_size") in (None, 0, "0"):
+        text = N_("No context size is set: this is for the model's own, %(cells)s tokens per cache.")
+        notes.append(Message(text, {"cells": settings.cells or "?"}))
+    if values.get("gpu_layers") in (None, "auto"):
+        notes.append(
+            Message(
+                N_("GPU layers is auto: this is for all; the server moves some to main memory if need be.")
+            )
+        )
+    return notes
+
+
+def _fit(ledger: Ledger, index: int, device: Device) -> DeviceFit:
+    terms = {**ledger.mib(index), "others": float(device.used)}
+    known = [value for value in terms.values() if value is not None]
+    return DeviceFit(device.name, terms, sum(known) if len(known) == len(terms) else None, device.total)
+
+
+def _verdict(fits: Sequence[DeviceFit]) -> Verdict:
+    """Return whether all cards hold their part: what is certain decides against, the bounds decide for."""
+    if any(fit.certain > fit.capacity for fit in fits):
+        return "does not fit"
+    if not fits or any(fit.total is None for fit in fits):
+        return "unknown"
+    return "fits" if all(fit.total <= fit.capacity for fit in fits if fit.total is not None) else "tight"
