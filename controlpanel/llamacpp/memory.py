@@ -76,7 +76,7 @@ def estimate(
     _add_weights(ledger, parts, geometry, used, places, why)
     _add_caches(ledger, geometry, used, places, why)
     if used.mtp:
-        _add_mtp(ledger, header, geometry, used, places, why)
+        _add_mtp(ledger, parts, geometry, used, places, why)
     _add_work(ledger, header, geometry, used, places, why)
     if mmproj is not None:
         _add_projector(ledger, mmproj, used, devices, why)
@@ -139,14 +139,16 @@ def _add_caches(
 
 def _add_mtp(
     ledger: Ledger,
-    header: GgufHeader,
+    parts: Sequence[GgufHeader],
     geometry: Geometry,
     settings: Settings,
     places: Sequence[int],
     why: list[Message],
 ) -> None:
-    if not geometry.nextn:
-        raise EstimateError(N_("The model file announces no MTP layers: set Speculation to none."))
+    header = parts[0]
+    absent = not any(header.mtp_tensor in part.tensor_names for part in parts)
+    if not geometry.nextn or (absent and len(parts) == header.split_count):
+        raise EstimateError(N_("The model file holds no MTP heads: set Speculation to none."))
     if settings.dialect == "fork" and geometry.architecture not in _FORK_MTP:
         text = N_("The fork has MTP for the architectures %(known)s only, not for %(architecture)s.")
         raise EstimateError(text, known=", ".join(_FORK_MTP), architecture=geometry.architecture[:60])
@@ -240,7 +242,10 @@ def _notes(values: Mapping[str, object], geometry: Geometry, settings: Settings)
         text = N_("With %(ratio)s heads per KV head this build keeps keys as q8_0 instead of %(type)s.")
         notes.append(Message(text, {"ratio": geometry.gqa, "type": settings.type_k}))
     if values.get("ctx_size") in (None, 0, "0"):
-        text = N_("No context size is set: this is for the model's own, %(cells)s tokens per cache.")
+        text = N_(
+            "No context size is set: this is for the model's own, %(cells)s tokens per cache; "
+            "the server takes a smaller one if need be."
+        )
         notes.append(Message(text, {"cells": settings.cells or "?"}))
     if values.get("gpu_layers") in (None, "auto"):
         notes.append(

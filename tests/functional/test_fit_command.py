@@ -140,7 +140,7 @@ def test_wrong_files_and_cards_are_refused_in_words(tmp_path: Path) -> None:
     assert "is a projector" in refused("--gguf", mmproj, "--gpus", "1")["detail"]
     assert "no projector" in refused("--gguf", model, "--mmproj", model, "--gpus", "1")["detail"]
     plain = plain_model(tmp_path)
-    assert "no MTP" in refused("--gguf", plain, "--gpus", "1", "--spec-type", "draft-mtp")["detail"]
+    assert "no MTP heads" in refused("--gguf", plain, "--gpus", "1", "--spec-type", "draft-mtp")["detail"]
     for gpus in ("", "x", "1,,2", "-5", "1e3", "9" * 30, "²"):
         assert refused("--gguf", model, f"--gpus={gpus}")["error"] == "bad_gpus"
     with pytest.raises(CommandError, match="--gguf"):

@@ -329,12 +329,14 @@ def test_files_in_the_wrong_place_are_refused() -> None:
         estimate(clip, None, {}, "upstream", GPU)
     with pytest.raises(EstimateError, match="no projector"):
         estimate(BIG, BIG, {}, "upstream", GPU)
-    with pytest.raises(EstimateError, match="no MTP layers"):
+    with pytest.raises(EstimateError, match="no MTP heads"):
         on_gpu(small_qwen(False), MTP)
-    glm = make_header(
-        "glm4moe",
-        {"block_count": 3, "nextn_predict_layers": 1, "attention.head_count": 8, "embedding_length": 64},
-    )
+    bare = GgufHeader(3, 0, 0, 32, BIG.metadata, BIG.lengths, BIG.tensors[:20])
+    with pytest.raises(EstimateError, match="no MTP heads"):
+        on_gpu(bare, MTP)
+    keys = {"block_count": 3, "nextn_predict_layers": 1, "attention.head_count": 8, "embedding_length": 64}
+    shapes = iter([("blk.2.nextn.eh_proj.weight", (128, 64), F16)])
+    glm = make_header("glm4moe", dict(keys), shapes)
     with pytest.raises(EstimateError, match="glm4moe"):
         on_gpu(glm, MTP, "fork")
 
