@@ -44,6 +44,7 @@ BUILDS = Listing(
         *(Choice(value, word, Q(state=value)) for value, word in Build.State.choices),
     ),
     search=("name", "version", "commit", "source_commit", "path", "config__repository__name", "config__ref"),
+    per_page=50,
 )
 
 CONFIGS = Listing(
@@ -59,6 +60,7 @@ CONFIGS = Listing(
     default="name",
     choices=tuple(Choice(value, word, Q(last_state=value)) for value, word in Build.State.choices),
     search=("name", "repository__name", "ref"),
+    per_page=50,
 )
 
 MODELS = Listing(
@@ -84,6 +86,7 @@ MODELS = Listing(
         Choice("unverified", _("not verified"), Q(verified_at=None)),
     ),
     search=("name", "path", "architecture", "quant", "projector", "source__repo"),
+    per_page=50,
 )
 
 DOWNLOADS = Listing(
@@ -102,6 +105,7 @@ DOWNLOADS = Listing(
         *(Choice(value, word, Q(state=value)) for value, word in Download.State.choices),
     ),
     search=("name", "repo", "folder"),
+    per_page=50,
 )
 
 JOBS = Listing(
