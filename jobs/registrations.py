@@ -12,6 +12,7 @@ from jobs.services import (
     download_runner,
     downloads,
     gpus,
+    mirrors,
     model_files,
     toolchains,
     watch,
@@ -25,6 +26,7 @@ def register() -> None:
     register_kind(builds.REMOVE, "control", builds.RemoveRunner(), N_("Removal of a build's files"))
     register_kind(building.MAKE, "work", build_runner.BuildRunner(), N_("Build"), limit=1)
     register_kind(behind.BEHIND, "work", behind.BehindRunner(), N_("Count of newer commits"), limit=1)
+    register_kind(mirrors.FORGET, "work", mirrors.ForgetRunner(), N_("Removal of a repository's sources"))
     register_kind(toolchains.LOOK, "control", toolchains.LookRunner(), N_("Look at the host's toolchain"))
     register_kind(downloads.LOAD, "work", download_runner.DownloadRunner(), N_("Download"), limit=2)
     register_kind(downloads.CLEAR, "control", download_runner.ClearRunner(), N_("Removal of a download"))

@@ -18,8 +18,11 @@ from jobs.domain import definitions, gitref
 from jobs.domain.buildspec import BuildInputs
 from jobs.domain.cmake import check_inputs
 from jobs.domain.trees import Tree, tree_with
-from jobs.models import AuditEntry, BuildConfig, Host, Repository
+from jobs.models import AuditEntry, BuildConfig, Host, Job, Repository
 from jobs.services.audit import Actor, record
+from jobs.services.hosts import local_host
+from jobs.services.jobs import create_job
+from jobs.services.mirrors import FORGET
 from jobs.services.toolchains import toolchain_of
 
 LONGEST_PATH = 2048
@@ -66,7 +69,10 @@ def delete_repository(actor: Actor, repository: Repository) -> None:
                 before={"name": repository.name, "url": repository.url},
             )
             pk = repository.pk
+            if any(job.params.get("mirror") == pk for job in Job.objects.filter(state__in=Job.ACTIVE)):
+                raise Refused(_("A build from this repository is under way. Wait for it, or cancel it."))
             repository.delete()
+            create_job(actor, FORGET, local_host(), "repository", pk, {})
             publish_on_commit("repository", pk)
     except ProtectedError as error:
         names = ", ".join(repository.configs.values_list("name", flat=True))

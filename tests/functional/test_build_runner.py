@@ -18,7 +18,7 @@ from jobs.adapters import runs as folders
 from jobs.domain import mirror
 from jobs.models import Build, Job, Repository, Run
 from jobs.runtime import shim
-from jobs.services import behind, building, builds, jobs
+from jobs.services import behind, building, builds, configs, jobs, mirrors
 from jobs.services.audit import Actor
 from jobs.services.builds import capabilities_of
 from tests.builds import finished, job_of, made, make_config
@@ -317,3 +317,17 @@ def test_git_never_waits_for_a_password(tmp_path: Path) -> None:
     assert "could not read Username" in done.stderr
     [best, *_others] = diagnose(done.stderr, "build", done.returncode)
     assert best.cause_key == "git_auth"
+
+
+def test_the_sources_of_a_repository_go_with_it(repository: Path) -> None:
+    config = make_config(repository)
+    row, build = config.repository, building.start_build(Actor.cli(), config)
+    configs.delete_config(Actor.cli(), config)
+    with pytest.raises(Refused, match="under way"):
+        configs.delete_repository(Actor.cli(), row)
+    assert finished(build).state == Build.State.READY
+    mirror_folder = buildtree.mirror(row.pk)
+    assert mirror_folder.is_dir()
+    configs.delete_repository(Actor.cli(), row)
+    jobs.execute(Job.objects.get(kind=mirrors.FORGET).pk)
+    assert not mirror_folder.exists() and Path(build.path).is_file()
