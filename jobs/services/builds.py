@@ -31,6 +31,17 @@ def capabilities_of(build: Build) -> Capabilities:
     return Capabilities.from_dict(build.capabilities)
 
 
+def capabilities_named(name: str) -> Capabilities:
+    """Return what the ready build of a name can do; Refused lists the builds there are."""
+    ready = Build.objects.filter(state=Build.State.READY)
+    build = ready.filter(name=name).first()
+    if build is None:
+        names = ", ".join(ready.values_list("name", flat=True)[:20]) or "–"
+        message = _("There is no ready build %(name)s. Builds: %(names)s.")
+        raise Refused(message % {"name": name, "names": names}, "build", "no_such_build")
+    return capabilities_of(build)
+
+
 def register_build(actor: Actor, host: Host, name: str, path: str, *, bundled: bool = False) -> Build:
     """Register an existing binary by its path and start its probe; Refused when the path is no executable."""
     name = re.sub(r"\s+", " ", name).strip()

@@ -13,10 +13,10 @@ from django.utils.translation import gettext as _
 from controlpanel.lib.cli import JsonCommand
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.words import translate
-from controlpanel.llamacpp.capabilities import Capabilities
 from controlpanel.llamacpp.gguf import GgufError, GgufHeader, examine, read_header
 from controlpanel.llamacpp.memory import Device, EstimateError, estimate
 from controlpanel.llamacpp.memory_flags import read_flags
+from jobs.services.builds import capabilities_named
 
 _MAX_GPUS = 64
 _MAX_MIB = 100_000_000
@@ -61,7 +61,7 @@ class Command(JsonCommand):
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return {devices: [{name, terms, total, capacity}], host, verdict, why}; sizes in MiB."""
         devices = _devices(options["gpus"])
-        caps = None if options["build"] is None else _capabilities(options["build"])
+        caps = None if options["build"] is None else capabilities_named(options["build"])
         try:
             model = examine(options["gguf"])
             mmproj: GgufHeader | None = None if options["mmproj"] is None else read_header(options["mmproj"])
@@ -117,17 +117,3 @@ def _devices(text: str) -> tuple[Device, ...]:
         message = _("Give the memory of each GPU in MiB, such as 24576,24576; not %(value)s.")
         raise Refused(message % {"value": text[:60]}, "gpus", "bad_gpus")
     return tuple(Device(f"GPU{index}", float(size)) for index, size in enumerate(sizes) if int(size))
-
-
-def _capabilities(name: str) -> Capabilities:
-    """Return what a registered build can do; Refused lists the builds there are."""
-    from jobs.models import Build
-    from jobs.services.builds import capabilities_of
-
-    build = Build.objects.filter(name=name, state=Build.State.READY).first()
-    if build is None:
-        ready = Build.objects.filter(state=Build.State.READY)
-        names = ", ".join(ready.values_list("name", flat=True)[:20]) or "–"
-        message = _("There is no ready build %(name)s. Builds: %(names)s.")
-        raise Refused(message % {"name": name, "names": names}, "build", "no_such_build")
-    return capabilities_of(build)
