@@ -189,6 +189,7 @@ class Preview:
     fields: dict[str, FieldView]
     groups: list[tuple[str, list[FieldView]]]
     others: list[tuple[str, str]]
+    data: ProfileData | None
 
     @property
     def error_count(self) -> int:
@@ -242,7 +243,7 @@ def preview_of(form: ProfileForm, *, typing: bool = False) -> Preview:
     groups = [(str(title), [fields[key] for key in keys if key in fields]) for title, keys in GROUPS]
     if rest:
         groups.append((_("More"), [fields[key] for key in rest]))
-    return Preview(form, rendered, data.build.path if data else "", fields, groups, others)
+    return Preview(form, rendered, data.build.path if data else "", fields, groups, others, data)
 
 
 def offers_mtp(data: ProfileData, capabilities: Capabilities) -> bool:

@@ -106,6 +106,8 @@ def _split_points(settings: Settings, devices: Sequence[Device]) -> list[float]:
     if not any(shares):
         shares = [1.0] * len(devices)
     ends = list(accumulate(shares, lambda one, other: _f32(one + other)))
+    if not ends[-1]:  # shares that a 32-bit float does not tell from nothing
+        ends = [float(number) for number in range(1, len(devices) + 1)]
     return [_f32(end / ends[-1]) for end in ends]
 
 

@@ -21,6 +21,7 @@ from jobs.domain.hf_files import Catalogue, Choice, Kind, chosen, suggested
 from jobs.domain.hf_quants import bits_of
 from jobs.models import Download, Host, HubToken, ModelArtifact, ModelFolder
 from jobs.services.downloads import Forecast, WantedFile, forecast
+from jobs.services.fits import fit_line
 from jobs.services.gguf_reports import report_header
 from jobs.services.hub_tokens import secret_of, usable
 from jobs.views.download_rows import OPEN
@@ -161,11 +162,13 @@ def peek_view(place: Place, choice: Choice, extras: Iterable[dict[str, Any]]) ->
 
     with ThreadPoolExecutor(len(others) + 1) as pool:
         waiting = [pool.submit(look, one) for one in (choice, *others)]
-        view = header_view(waiting[0].result(), choice.files[0].name)
+        header = waiting[0].result()
+        view = header_view(header, choice.files[0].name)
         for one, answer in zip(others, waiting[1:], strict=True):
             name = one.files[0].name
             try:
-                theirs = facts_of_model(examine_header(answer.result(), name))
+                beside = answer.result()
+                theirs = facts_of_model(examine_header(beside, name))
             except (Worded, GgufError) as error:
                 view["failed"].append((name, translate(error.message)))
                 continue
@@ -176,6 +179,8 @@ def peek_view(place: Place, choice: Choice, extras: Iterable[dict[str, Any]]) ->
                 )
             else:
                 view["beside"].append(judged(name, partner.fit.fits, partner.fit.problems))
+                if view["fit_line"] and beside.projector and partner.fit.fits:
+                    view["fit_line"] = fit_line(header, beside)
     return view
 
 
@@ -192,4 +197,5 @@ def header_view(header: GgufHeader, name: str) -> dict[str, Any]:
         "beside": [],
         "failed": [],
         "file_size": header.file_size,
+        "fit_line": fit_line(header) if report.facts.content == "model" else None,
     }

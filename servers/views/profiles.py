@@ -12,11 +12,13 @@ from controlpanel.lib.access import role_required
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.htmx import leave, say_no
 from controlpanel.lib.listing import tidy
+from controlpanel.llamacpp.meaning_kinds import whole
 from jobs.models import Build, ModelArtifact
 from jobs.services.audit import Actor
-from servers.forms import ProfileForm, initial_of, preview_of, usable_builds
+from servers.forms import Preview, ProfileForm, initial_of, preview_of, usable_builds
 from servers.models import Instance, ServerProfile
 from servers.services import profiles as service
+from servers.services.fit import Fit, fit_of, pid_of
 from servers.views.lists import PROFILES, profiles_table
 
 
@@ -73,6 +75,7 @@ def profile_preview(request: HttpRequest) -> HttpResponse:
     preview = preview_of(ProfileForm(request.POST), typing=True)
     context = {
         "preview": preview,
+        "fit": _fit(preview, whole(request.POST.get("profile"))),
         "with_fields": request.POST.get("shown_build") != request.POST.get("build"),
     }
     return render(request, "servers/_profile_preview.html", {**context, "oob": True})
@@ -105,16 +108,27 @@ def _edit(request: HttpRequest, profile: ServerProfile | None, first: dict[str, 
             else:
                 messages.success(request, _("The profile %(name)s is saved.") % {"name": saved.name})
                 return redirect("server-detail", saved.pk)
+    preview = preview_of(form, typing=request.method != "POST")
     running = profile is not None and profile.instance.observed not in Instance.RESTING
     context = {
         "section": "profiles",
         "topics": "jobs",
         "profile": profile,
         "running": running,
-        "preview": preview_of(form, typing=request.method != "POST"),
+        "preview": preview,
+        "fit": _fit(preview, profile.pk if profile else None),
         "missing": [] if first.get("build") and first.get("model") else _missing(),
     }
     return render(request, "servers/profile_form.html", context)
+
+
+def _fit(preview: Preview, profile_pk: int | None) -> Fit | None:
+    """Return what the form's server takes; None without a build or a model."""
+    data = preview.data
+    if data is None:
+        return None
+    own_pid = pid_of(profile_pk) if profile_pk else None
+    return fit_of(data.build, data.model, data.mmproj, data.settings, data.extra_args, own_pid)
 
 
 def _as_data(first: dict[str, Any]) -> dict[str, Any]:

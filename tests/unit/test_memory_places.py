@@ -31,6 +31,7 @@ def found(model: GgufHeader, settings: dict[str, object], devices: tuple[Device,
     ("settings", "counts"),
     [
         ({"tensor_split": "1,1"}, (0, 33, 33)),
+        ({"tensor_split": "1e-320,1e-320"}, (0, 33, 33)),
         ({"tensor_split": "2,1"}, (0, 44, 22)),
         ({"tensor_split": "2/1"}, (0, 44, 22)),
         ({"tensor_split": "0,1"}, (0, 0, 66)),
