@@ -15,8 +15,8 @@ from controlpanel.lib.streams import publish_on_commit
 from controlpanel.lib.words import translate
 from controlpanel.llamacpp.problems import errors
 from jobs.domain import definitions, gitref
+from jobs.domain.buildcheck import check_inputs
 from jobs.domain.buildspec import BuildInputs
-from jobs.domain.cmake import check_inputs
 from jobs.domain.trees import Tree, tree_with
 from jobs.models import AuditEntry, BuildConfig, Host, Job, Repository
 from jobs.services.audit import Actor, record

@@ -17,10 +17,10 @@ from jobs.registry import Canceled, Interrupted, Runner, WorkFailed
 from jobs.services.artifacts import register_download
 from jobs.services.downloads import State, move
 from jobs.services.hub_tokens import secret_of
-from jobs.services.jobs import Claimed, shutting_down
+from jobs.services.jobs import Claimed
 
 BUSY_SECONDS = 15.0
-ASK_EVERY = 0.5  # seconds between two looks at the row
+RETRY_EVERY = 0.5  # seconds
 TELL_EVERY = 1.0  # seconds between two notes for the pages
 
 
@@ -81,8 +81,7 @@ class Loading:
         self._token = secret_of(download.token)
         self.limits = Limits(rate=float(download.rate) if download.rate else None)
         self._before = 0  # bytes of the files that are done
-        self._told = self._asked = 0.0
-        self._reason: str | None = None
+        self._told = 0.0
 
     def all_files(self) -> None:
         """Fetch what is not done, then register everything."""
@@ -111,7 +110,11 @@ class Loading:
         while True:
             try:
                 done = fetch(
-                    source, target, self.limits, on_progress=partial(self._tell, file), stop=self._stop
+                    source,
+                    target,
+                    self.limits,
+                    on_progress=partial(self._tell, file),
+                    stop=self.job.stop_reason,
                 )
                 break
             except TransferError as error:
@@ -119,7 +122,7 @@ class Loading:
                 # A download that was paused and resumed at once meets its own end.
                 if error.code != "busy" or time.monotonic() > deadline:
                     raise
-                time.sleep(ASK_EVERY)
+                time.sleep(RETRY_EVERY)
         file.update(
             size=done.size, sha256=file["sha256"] or done.sha256, hashed=bool(file["sha256"]), done=True
         )
@@ -144,17 +147,6 @@ class Loading:
         eta = (total - done) / progress.speed if progress.speed else None
         self.job.progress(done, total, file["name"], speed=progress.speed, eta=eta)
         Download.objects.filter(pk=self.download.pk).update(received=done)
-
-    def _stop(self) -> str | None:
-        """Say why the download is to end; asked many times a second."""
-        if shutting_down.is_set():
-            return "shutdown"
-        now = time.monotonic()
-        if now - self._asked >= ASK_EVERY:
-            self._asked = now
-            state = Job.objects.filter(pk=self.job.row.pk).values_list("state", flat=True).first()
-            self._reason = None if state == Job.State.RUNNING else "canceled"
-        return self._reason
 
 
 def _download(job: Job) -> Download | None:

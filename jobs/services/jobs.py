@@ -24,6 +24,7 @@ from jobs.services.audit import Actor, record
 
 logger = logging.getLogger(__name__)
 REQUEUE_AFTER = timedelta(seconds=10)
+ASK_EVERY = 0.5  # seconds between two looks of stop_reason() at the row
 shutting_down = threading.Event()  # set when this worker got SIGTERM
 
 State = Job.State
@@ -70,6 +71,8 @@ class Claimed:
     def __init__(self, job: Job) -> None:
         self.row = job
         self.params: dict[str, Any] = job.params
+        self._asked = 0.0
+        self._reason: str | None = None
 
     @property
     def cursor(self) -> str:
@@ -108,6 +111,17 @@ class Claimed:
             raise Interrupted
         if Job.objects.filter(pk=self.row.pk, state=State.CANCELING).exists():
             raise Canceled
+
+    def stop_reason(self) -> str | None:
+        """Say why work that cannot raise is to end, None to go on; may be asked many times a second."""
+        if shutting_down.is_set():
+            return "shutdown"
+        now = time.monotonic()
+        if now - self._asked >= ASK_EVERY:
+            self._asked = now
+            state = Job.objects.filter(pk=self.row.pk).values_list("state", flat=True).first()
+            self._reason = None if state == State.RUNNING else "canceled"
+        return self._reason
 
     def wait(self, ready: Callable[[], bool], seconds: float, every: float = 0.1) -> bool:
         """Poll `ready` until it is true (True) or the seconds are over (False), checking at each turn."""

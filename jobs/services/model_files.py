@@ -1,7 +1,7 @@
 """Files of models on their host: checked against their hash, removed, found in folders."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from django.db import IntegrityError, transaction
@@ -20,7 +20,7 @@ from jobs.models import Host, Job, ModelArtifact, ModelFolder
 from jobs.registry import Runner, WorkFailed
 from jobs.services.artifacts import in_a_folder, register_artifact, users_of
 from jobs.services.audit import Actor, record
-from jobs.services.jobs import Claimed, create_job, shutting_down
+from jobs.services.jobs import Claimed, create_job
 
 VERIFY = "model.verify"
 REMOVE = "model.remove"
@@ -37,7 +37,11 @@ def verify(actor: Actor, artifact: ModelArtifact) -> None:
     """Ask for the files to be compared with their hashes; Refused where no hash is known."""
     if not artifact.sha256 or not all(artifact.sha256):
         raise Refused(_("No SHA-256 is known for this file: only files from the hub can be verified."))
-    _queue(actor, VERIFY, "model.verify", artifact, {})
+    with transaction.atomic():
+        if Job.objects.filter(kind=VERIFY, subject_id=str(artifact.pk), state__in=Job.ACTIVE).exists():
+            raise Refused(_("This is being done already."))
+        record(actor, "model.verify", artifact)
+        create_job(actor, VERIFY, artifact.host, "model", artifact.pk, {})
 
 
 def remove(actor: Actor, artifact: ModelArtifact) -> None:
@@ -115,7 +119,7 @@ class VerifyRunner(Runner):
                 job.progress(progress.done, progress.total, name, speed=progress.speed, eta=progress.eta)
 
             try:
-                transfer.verify(part, sha256, tell, _stop(job))
+                transfer.verify(part, sha256, tell, job.stop_reason)
             except TransferError as error:
                 job.check()
                 if error.code == "checksum":
@@ -188,21 +192,3 @@ def models_in(folder: Path) -> Iterator[Path]:
                 return
             if name.endswith(".gguf"):
                 yield Path(place) / name
-
-
-def _queue(actor: Actor, kind: str, action: str, artifact: ModelArtifact, params: dict[str, object]) -> None:
-    with transaction.atomic():
-        if Job.objects.filter(kind=kind, subject_id=str(artifact.pk), state__in=Job.ACTIVE).exists():
-            raise Refused(_("This is being done already."))
-        record(actor, action, artifact)
-        create_job(actor, kind, artifact.host, "model", artifact.pk, params)
-
-
-def _stop(job: Claimed) -> Callable[[], str | None]:
-    def reason() -> str | None:
-        if shutting_down.is_set():
-            return "shutdown"
-        state = Job.objects.filter(pk=job.row.pk).values_list("state", flat=True).first()
-        return None if state == Job.State.RUNNING else "canceled"
-
-    return reason
