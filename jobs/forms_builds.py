@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 from jobs.domain import cuda
 from jobs.domain.buildspec import SERVER, TARGETS, BuildInputs
-from jobs.domain.toolchain import Toolchain
+from jobs.domain.programs import Toolchain
 from jobs.forms import PanelForm, path_input
 from jobs.models import BuildConfig, Repository
 from jobs.services.configs import ConfigData

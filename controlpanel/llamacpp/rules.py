@@ -9,8 +9,6 @@ from types import MappingProxyType
 
 from controlpanel.llamacpp.rule_log import Log, literal_of
 from controlpanel.llamacpp.rule_types import GENERIC, Diagnosis, Found, Near, Rule
-from controlpanel.llamacpp.rule_types import Change as Change
-from controlpanel.llamacpp.rule_types import Evidence as Evidence
 from controlpanel.llamacpp.rules_build import BUILD_RULES
 from controlpanel.llamacpp.rules_download import DOWNLOAD_RULES
 from controlpanel.llamacpp.rules_gguf import GGUF_RULES

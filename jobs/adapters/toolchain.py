@@ -14,7 +14,7 @@ from django.conf import settings
 
 from jobs.adapters.commands import CommandError, run_bounded
 from jobs.domain.programs import PROGRAMS, Compiler, Gpu, Nvcc, Program, Toolchain
-from jobs.domain.toolchain import parse_version
+from jobs.domain.versions import parse_version
 
 GPU_FACTS = Path(__file__).with_name("gpu_facts.py")
 SECONDS = 10.0

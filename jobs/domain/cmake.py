@@ -8,23 +8,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from jobs.domain import mirror as git
-from jobs.domain.buildcheck import check_inputs, differences
 from jobs.domain.buildspec import BuildInputs
 from jobs.domain.programs import Toolchain
 from jobs.domain.trees import Tree
-
-__all__ = [
-    "Step",
-    "built_targets",
-    "c_compiler",
-    "check_inputs",
-    "commands",
-    "compile_argv",
-    "configure_argv",
-    "default_jobs",
-    "differences",
-    "job_count",
-]
 
 NINJA = "Ninja"
 MAKEFILES = "Unix Makefiles"

@@ -7,20 +7,9 @@ from controlpanel.llamacpp.problems import Problem, error, warning
 from jobs.domain import toolchain_cuda
 from jobs.domain.buildspec import BuildInputs
 from jobs.domain.cmake import default_jobs
-from jobs.domain.programs import PROGRAMS, Compiler, Gpu, Nvcc, Program, Toolchain
+from jobs.domain.programs import Toolchain
 from jobs.domain.trees import Tree
-from jobs.domain.versions import numbers, older, parse_version
-
-__all__ = [
-    "PROGRAMS",
-    "Compiler",
-    "Gpu",
-    "Nvcc",
-    "Program",
-    "Toolchain",
-    "parse_version",
-    "warnings",
-]
+from jobs.domain.versions import numbers, older
 
 HOST = "host"  # the field of findings that no field of the form mends
 GIB = 1024**3

@@ -8,7 +8,7 @@ class Host(models.Model):
 
     slug = models.SlugField(unique=True)
     name = models.CharField(max_length=100)
-    toolchain = models.JSONField(default=dict)  # jobs.domain.toolchain.Toolchain; {} not looked at yet
+    toolchain = models.JSONField(default=dict)  # jobs.domain.programs.Toolchain; {} not looked at yet
     toolchain_at = models.DateTimeField(null=True, blank=True)
     agent_seen_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)

@@ -10,8 +10,8 @@ from django.utils.translation import gettext_lazy
 
 from controlpanel.lib.words import translate
 from controlpanel.llamacpp.rule_types import Diagnosis
+from jobs.domain.buildcheck import differences
 from jobs.domain.buildspec import BuildInputs
-from jobs.domain.cmake import differences
 from jobs.models import Build, Job, Repository, Run
 from jobs.services.building import MAKE
 from jobs.services.builds import capabilities_of

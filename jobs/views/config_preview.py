@@ -10,9 +10,11 @@ from django.utils.translation import gettext as _
 from controlpanel.lib.words import translate
 from controlpanel.llamacpp.problems import Problem
 from jobs.adapters import buildtree
-from jobs.domain.cmake import Step, check_inputs, commands, default_jobs
+from jobs.domain.buildcheck import check_inputs
+from jobs.domain.cmake import Step, commands, default_jobs
 from jobs.domain.definitions import known
-from jobs.domain.toolchain import Toolchain, warnings
+from jobs.domain.programs import Toolchain
+from jobs.domain.toolchain import warnings
 from jobs.forms_builds import ConfigForm
 from jobs.models import Repository
 from jobs.services.configs import ConfigData, known_tree

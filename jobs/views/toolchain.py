@@ -13,8 +13,8 @@ from controlpanel.lib.htmx import back, say_no
 from controlpanel.lib.words import translate
 from jobs.domain.buildspec import BuildInputs
 from jobs.domain.cuda import names
-from jobs.domain.programs import PROGRAMS
-from jobs.domain.toolchain import Toolchain, warnings
+from jobs.domain.programs import PROGRAMS, Toolchain
+from jobs.domain.toolchain import warnings
 from jobs.models import BuildConfig, Host, Job
 from jobs.services.audit import Actor
 from jobs.services.hosts import local_host

@@ -9,7 +9,7 @@ import pytest
 
 from controlpanel.lib.errors import Refused
 from jobs.adapters.toolchain import look
-from jobs.domain.toolchain import parse_version
+from jobs.domain.versions import parse_version
 from jobs.models import Host, Job
 from jobs.services import jobs, toolchains
 from jobs.services.audit import Actor

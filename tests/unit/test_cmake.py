@@ -8,14 +8,13 @@ import pytest
 
 from controlpanel.llamacpp.problems import errors
 from jobs.domain import mirror as git
+from jobs.domain.buildcheck import check_inputs, differences
 from jobs.domain.buildspec import BuildInputs
 from jobs.domain.cmake import (
     c_compiler,
-    check_inputs,
     commands,
     configure_argv,
     default_jobs,
-    differences,
     job_count,
 )
 from jobs.domain.programs import Gpu, Nvcc, Program, Toolchain

@@ -9,8 +9,8 @@ import pytest
 from controlpanel.lib.text import Message
 from controlpanel.llamacpp import rules
 from controlpanel.llamacpp.rule_log import literal_of
-from controlpanel.llamacpp.rule_types import COMMON, GENERIC, Near, Rule
-from controlpanel.llamacpp.rules import AREAS, Change, Diagnosis, Evidence, diagnose
+from controlpanel.llamacpp.rule_types import COMMON, GENERIC, Change, Diagnosis, Evidence, Near, Rule
+from controlpanel.llamacpp.rules import AREAS, diagnose
 
 NO_SPACE = b"ld: final link failed: No space left on device"
 MIB = 1024 * 1024

@@ -9,17 +9,10 @@ import pytest
 
 from controlpanel.llamacpp.problems import Problem
 from jobs.domain.buildspec import BuildInputs
-from jobs.domain.toolchain import (
-    GIB,
-    Compiler,
-    Gpu,
-    Nvcc,
-    Program,
-    Toolchain,
-    parse_version,
-    warnings,
-)
+from jobs.domain.programs import Compiler, Gpu, Nvcc, Program, Toolchain
+from jobs.domain.toolchain import GIB, warnings
 from jobs.domain.trees import Tree
+from jobs.domain.versions import parse_version
 
 URL = "https://github.com/ggml-org/llama.cpp.git"
 CPU = BuildInputs(URL)
