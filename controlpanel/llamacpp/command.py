@@ -11,8 +11,9 @@ from typing import Literal, NamedTuple
 from controlpanel.lib.text import N_
 from controlpanel.llamacpp.capabilities import Capabilities, why_not_a_server
 from controlpanel.llamacpp.command_rules import Case, check_rules
+from controlpanel.llamacpp.environment import check_environment
 from controlpanel.llamacpp.extra_args import check_extra, split_extra
-from controlpanel.llamacpp.facts import ModelFacts
+from controlpanel.llamacpp.facts import HostFacts, ModelFacts
 from controlpanel.llamacpp.helptext import normalise
 from controlpanel.llamacpp.meanings import MEANINGS
 from controlpanel.llamacpp.problems import Problem, error
@@ -69,6 +70,8 @@ def render(
     model: ModelFacts | None = None,
     mmproj: ModelFacts | None = None,
     allowed_folders: Sequence[Path] = (),
+    environment: Mapping[str, str] | None = None,
+    host: HostFacts | None = None,
 ) -> Rendered:
     """Render a profile for a build; fields that are absent or None are left to the build's default."""
     touched = {key: value for key, value in settings.items() if value is not None}
@@ -79,14 +82,16 @@ def render(
     lines = _managed_lines(caps, managed, extra)
     lines += _setting_lines(caps, touched, problems)
     lines += [Line(flag, value, "extra") for flag, value in split_extra(extra, caps)]
-    problems += check_rules(Case(caps, touched, tuple(extra), model, mmproj))
+    given = dict(environment or {})
+    problems += check_rules(Case(caps, touched, tuple(extra), model, mmproj, given, host or HostFacts()))
     problems += check_extra(extra, caps, touched, allowed_folders)
+    problems += check_environment(given, caps)
     argv: list[str] = []
     for line in lines:
         if line.source != "extra":
             argv += [line.flag] if line.value is None else [line.flag, line.value]
-    env = {"XDG_CONFIG_HOME": managed.config_home} if managed.config_home else {}
-    return Rendered([*argv, *extra], env, lines, problems)
+    managed_env = {"XDG_CONFIG_HOME": managed.config_home} if managed.config_home else {}
+    return Rendered([*argv, *extra], given | managed_env, lines, problems)
 
 
 def shell_preview(argv: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from controlpanel.lib.text import N_, Message, Worded
 from controlpanel.llamacpp.capabilities import Capabilities
 from controlpanel.llamacpp.command import BUFFER_VERBOSITY, PING_SECONDS
+from controlpanel.llamacpp.environment import KNOWN
 from controlpanel.llamacpp.extra_args import MAX_ARGS
 from controlpanel.llamacpp.extra_refused import MYTHS, refusal
 from controlpanel.llamacpp.importing_flags import FIELDS, TURBO8, Names, Use, managed
@@ -19,6 +20,7 @@ from controlpanel.llamacpp.importing_types import Imported, Line, LineKind, line
 from controlpanel.llamacpp.importing_uses import group, is_flag
 from controlpanel.llamacpp.importing_values import field_value
 from controlpanel.llamacpp.meaning_kinds import whole
+from controlpanel.llamacpp.meaning_switches import SWITCH, switch_value
 from controlpanel.llamacpp.meanings import MEANINGS
 
 _SUGGESTIONS = 20
@@ -70,10 +72,12 @@ class _Reader:
         return Imported(self.settings, model, mmproj, self.port, alias, extra, self.env, report)
 
     def variables(self, env: dict[str, str]) -> None:
-        """Take the variables: llama.cpp's own as flags, which arguments replace."""
+        """Take the variables: those that profiles hold, and llama.cpp's own as flags."""
         for name, value in env.items():
-            use = self.names.of_variable(name, value)
-            if use is not None and use.name:
+            use = None if name in KNOWN else self.names.of_variable(name, value)
+            if name in KNOWN:
+                self._variable(name, value)
+            elif use is not None and use.name:
                 self.take(use)
             elif use is not None:
                 self.say("dropped", name, N_("%(flag)s: this leaves off what is off without it too."))
@@ -82,11 +86,21 @@ class _Reader:
             elif name == "XDG_CONFIG_HOME":
                 self.say("managed", name, _ITSELF)
             elif _SETTINGS_OF_PROGRAMS.fullmatch(name):
-                self.env[name] = value
                 text = N_("%(flag)s: this variable is no setting of llama-server: profiles do not store it.")
                 self.say("dropped", name, text)
             else:
                 self.say("dropped", name, N_("%(flag)s: llama-server does not read this variable."))
+
+    def _variable(self, name: str, value: str) -> None:
+        """Keep a variable that profiles hold, or say why its value cannot be kept."""
+        reason = KNOWN[name].check(value)
+        if reason is None:
+            self.env[name] = value
+            self.say("mapped", name, N_("%(flag)s: kept in Environment."))
+        elif unresolved(value):
+            self._unresolved(Use(name, (value,), name))
+        else:
+            self.say("wrong", name, N_("%(flag)s: %(reason)s"), reason=reason)
 
     def arguments(self, args: Sequence[str]) -> None:
         """Take the arguments in their order."""
@@ -151,6 +165,8 @@ class _Reader:
         given = LOADING_FLAGS.get(use.name) or (use.values[0] if use.values else "")
         if key == "flash_attn" and not use.values:
             given = "on"
+        elif meaning.kind is SWITCH:
+            given = switch_value(self.names.flag(use.name), use.name)
         if not given:
             self._no_value(use)
             return

@@ -9,59 +9,9 @@ from controlpanel.lib.text import N_
 from controlpanel.llamacpp.capabilities import Capabilities
 from controlpanel.llamacpp.extra_refused import refusal
 from controlpanel.llamacpp.helptext import Flag, normalise
+from controlpanel.llamacpp.meaning_any import ANY
 from controlpanel.llamacpp.meanings import MEANINGS
 from controlpanel.llamacpp.renames import RENAMES
-
-_SHORT: dict[str, tuple[tuple[str, ...], str]] = {
-    "ctx_size": (("-c",), "LLAMA_ARG_CTX_SIZE"),
-    "gpu_layers": (("-ngl",), "LLAMA_ARG_N_GPU_LAYERS"),
-    "tensor_split": (("-ts",), "LLAMA_ARG_TENSOR_SPLIT"),
-    "parallel": (("-np",), "LLAMA_ARG_N_PARALLEL"),
-    "flash_attn": (("-fa",), "LLAMA_ARG_FLASH_ATTN"),
-    "cache_type_k": (("-ctk",), "LLAMA_ARG_CACHE_TYPE_K"),
-    "cache_type_v": (("-ctv",), "LLAMA_ARG_CACHE_TYPE_V"),
-    "speculation": ((), "LLAMA_ARG_SPEC_TYPE"),
-    "draft_max": (("--draft", "--draft-n"), "LLAMA_ARG_SPEC_DRAFT_N_MAX"),
-    "draft_type_k": (("-ctkd",), "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K"),
-    "draft_type_v": (("-ctvd",), "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V"),
-    "batch": (("-b",), "LLAMA_ARG_BATCH"),
-    "ubatch": (("-ub",), "LLAMA_ARG_UBATCH"),
-    "threads": (("-t",), "LLAMA_ARG_THREADS"),
-}
-_LOAD_MODES = ("auto", "none", "mmap", "mlock", "mmap+mlock", "dio")
-_TURBO = ("turbo2", "turbo3", "turbo4")
-
-# Flags that are no setting but must be told from their values when no build says so.
-_OTHERS: tuple[tuple[str, str, str], ...] = (
-    ("-m --model", "FNAME", "LLAMA_ARG_MODEL"),
-    ("-mm --mmproj", "FILE", "LLAMA_ARG_MMPROJ"),
-    ("-a --alias", "STRING", "LLAMA_ARG_ALIAS"),
-    ("--host", "HOST", "LLAMA_ARG_HOST"),
-    ("--port", "PORT", "LLAMA_ARG_PORT"),
-    ("--api-key", "KEY", "LLAMA_API_KEY"),
-    ("--api-key-file", "FNAME", "LLAMA_ARG_API_KEY_FILE"),
-    ("--ssl-key-file", "FNAME", "LLAMA_ARG_SSL_KEY_FILE"),
-    ("--ssl-cert-file", "FNAME", "LLAMA_ARG_SSL_CERT_FILE"),
-    ("-hf -hfr --hf-repo", "REPO", "LLAMA_ARG_HF_REPO"),
-    ("-hff --hf-file", "FILE", "LLAMA_ARG_HF_FILE"),
-    ("-hft --hf-token", "TOKEN", "HF_TOKEN"),
-    ("-mu --model-url", "URL", "LLAMA_ARG_MODEL_URL"),
-    ("-mmu --mmproj-url", "URL", "LLAMA_ARG_MMPROJ_URL"),
-    ("-lv --verbosity --log-verbosity", "N", "LLAMA_ARG_LOG_VERBOSITY"),
-    ("--log-file", "FNAME", "LLAMA_ARG_LOG_FILE"),
-    ("--log-colors", "[on|off|auto]", "LLAMA_ARG_LOG_COLORS"),
-    ("--sse-ping-interval", "N", "LLAMA_ARG_SSE_PING_INTERVAL"),
-    ("--metrics", "", "LLAMA_ARG_ENDPOINT_METRICS"),
-    ("--slots --no-slots", "", "LLAMA_ARG_ENDPOINT_SLOTS"),
-    ("--props", "", "LLAMA_ARG_ENDPOINT_PROPS"),
-    ("--jinja --no-jinja", "", "LLAMA_ARG_JINJA"),
-    ("-cb --cont-batching -nocb --no-cont-batching", "", "LLAMA_ARG_CONT_BATCHING"),
-    ("--ui --webui --no-ui --no-webui", "", "LLAMA_ARG_UI"),
-    ("--mmap --no-mmap", "", "LLAMA_ARG_MMAP"),
-    ("--mlock", "", "LLAMA_ARG_MLOCK"),
-    ("-dio --direct-io -ndio --no-direct-io", "", "LLAMA_ARG_DIO"),
-    ("-lm --load-mode", "MODE", "LLAMA_ARG_LOAD_MODE"),
-)
 
 LOADING = {
     "--mmap": "mmap",
@@ -98,31 +48,6 @@ def managed(reason: str) -> bool:
     return reason in _BY_THE_PANEL
 
 
-def _any_build() -> Capabilities:
-    """Return a dialect that takes what any build takes, for a command without a build."""
-    flags = []
-    for key, (short, env) in _SHORT.items():
-        meaning = MEANINGS[key]
-        choices = (*meaning.choices, *_TURBO) if "type" in key else meaning.choices
-        flags.append(Flag((*short, *meaning.names), hint="VALUE", env=env, choices=choices))
-    for names, hint, env in _OTHERS:
-        words = names.split()
-        positive = tuple(word for word in words if not word.startswith(("--no-", "-no", "-ndio")))
-        negative = tuple(word for word in words if word not in positive)
-        choices = _LOAD_MODES if "--load-mode" in words else ()
-        flags.append(Flag(positive, negative, hint, env=env, choices=choices))
-    return Capabilities(
-        spec_types=("none", "draft-mtp"),
-        mtp_value="draft-mtp",
-        cache_types=(*MEANINGS["cache_type_k"].choices, *_TURBO),
-        load_mode="load-mode",
-        flags=tuple(flags),
-    )
-
-
-ANY = _any_build()
-
-
 class Use(NamedTuple):
     """A flag with its values; `shown` is what the text has for it, perhaps a variable's name."""
 
@@ -137,13 +62,12 @@ class Names:
     def __init__(self, caps: Capabilities | None) -> None:
         self.build = caps
         self.caps = caps or ANY
-        self.keys = {name: key for key, (short, _) in _SHORT.items() for name in short}
-        self.keys |= {name: key for key, meaning in MEANINGS.items() for name in meaning.names}
+        self.keys = {name: key for key, m in MEANINGS.items() for name in (*m.more, *m.names)}
         for flag in self.caps.flags:
-            key = next((self.keys[name] for name in flag.names if name in self.keys), None)
+            key = next((self.keys[name] for name in flag.all_names if name in self.keys), None)
             if key is not None and key != "load_mode":
-                self.keys |= dict.fromkeys(flag.names, key)
-        self.keys |= dict.fromkeys((*LOADING, "-lm"), "load_mode")
+                self.keys |= dict.fromkeys(flag.all_names, key)
+        self.keys |= dict.fromkeys(LOADING, "load_mode")
         self.env = {flag.env: flag for flag in ANY.flags if flag.env}
         self.env |= {flag.env: flag for flag in self.caps.flags if flag.env and not flag.removed}
 

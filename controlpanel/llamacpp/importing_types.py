@@ -24,7 +24,7 @@ class Line(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """What a profile stores of a command; `env` holds variables that are no settings of llama-server."""
+    """What a profile stores of a command; `env` holds the variables that a profile keeps."""
 
     settings: dict[str, object]
     model: str

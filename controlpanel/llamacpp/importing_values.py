@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from controlpanel.llamacpp.meaning_decimals import DECIMAL, stored
 from controlpanel.llamacpp.meaning_kinds import CONTEXT, LAYERS, NUMBER, whole
 from controlpanel.llamacpp.meanings import MEANINGS
 
 _MTP = frozenset({"mtp", "draft-mtp"})
-_FLASH = {
+_ON_OFF = {
     **dict.fromkeys(("on", "1", "true", "enabled"), "on"),
     **dict.fromkeys(("off", "0", "false", "disabled"), "off"),
     **dict.fromkeys(("auto", "-1"), "auto"),
@@ -24,11 +25,14 @@ def field_value(key: str, given: str, earlier: object) -> object | None:
     if kind is LAYERS:
         return "auto" if number == -1 else given if number is None else number
     if kind in (NUMBER, CONTEXT):
-        if number == -1 and key in ("parallel", "threads"):
+        if number == -1 and key in ("parallel", "threads", "sleep_idle"):
             return None
         return given if number is None else number
-    if key == "flash_attn":
-        return _FLASH.get(given.lower(), given)
+    if kind is DECIMAL:
+        found = stored(given)
+        return given if found is None else found
+    if key in ("flash_attn", "fit"):
+        return _ON_OFF.get(given.lower(), given)
     if key == "speculation":
         kinds = set(given.split(","))
         return "mtp" if kinds <= _MTP else given

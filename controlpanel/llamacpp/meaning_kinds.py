@@ -14,6 +14,7 @@ Words = tuple[tuple[str, str | None], ...]
 
 MIN_CONTEXT = 256
 MAX_CONTEXT = 16_777_216
+MAX_SHARES = 15  # llama-server refuses as many shares as it can have devices, which are 16
 
 _SPLIT = re.compile(r"\d{1,6}(?:\.\d{1,6})?(?:[,/]\d{1,6}(?:\.\d{1,6})?){0,63}")
 
@@ -35,7 +36,9 @@ class Kind:
 class Meaning:
     """One field: `names` are the spellings of its flag, the preferred one first.
 
-    `choices` are the values where the build does not list its own; `low` and `high` bound a number.
+    `more` are spellings that are read and never written, `env` is the flag's variable. `choices` are the
+    values where the build does not list its own; `low` and `high` bound a number. `group` is where a form
+    shows the field, a key of GROUPS.
     """
 
     key: str
@@ -44,8 +47,11 @@ class Meaning:
     names: tuple[str, ...]
     kind: Kind
     choices: tuple[str, ...] = ()
-    low: int = 0
-    high: int = 0
+    low: float = 0
+    high: float = 0
+    more: tuple[str, ...] = ()
+    env: str = ""
+    group: str = ""
 
     def problem(self, caps: Capabilities, value: object) -> Message | None:
         """Return why `value` cannot be used with the build, None when it can."""
@@ -83,7 +89,7 @@ def _number(meaning: Meaning, caps: Capabilities, value: object) -> Message | No
     number = whole(value)
     if number is None or not meaning.low <= number <= meaning.high:
         text = N_("Give a whole number from %(low)s to %(high)s, not %(value)s.")
-        return Message(text, {"low": meaning.low, "high": meaning.high, "value": _shown(value)})
+        return Message(text, {"low": meaning.low, "high": meaning.high, "value": shown(value)})
     return no_flag(meaning, caps)
 
 
@@ -91,7 +97,7 @@ def _context(meaning: Meaning, caps: Capabilities, value: object) -> Message | N
     number = whole(value)
     if number == 0 or (number is not None and MIN_CONTEXT <= number <= MAX_CONTEXT):
         return no_flag(meaning, caps)
-    params: dict[str, object] = {"low": MIN_CONTEXT, "high": MAX_CONTEXT, "value": _shown(value)}
+    params: dict[str, object] = {"low": MIN_CONTEXT, "high": MAX_CONTEXT, "value": shown(value)}
     if number is not None and number > MAX_CONTEXT:
         text = N_(
             "A context of %(value)s tokens is beyond any model and any memory: "
@@ -110,7 +116,7 @@ def _layers(meaning: Meaning, caps: Capabilities, value: object) -> Message | No
     if value in ("auto", "all") or (number is not None and meaning.low <= number <= meaning.high):
         return no_flag(meaning, caps)
     text = N_("Give a number of layers from %(low)s to %(high)s, auto or all; not %(value)s.")
-    return Message(text, {"low": meaning.low, "high": meaning.high, "value": _shown(value)})
+    return Message(text, {"low": meaning.low, "high": meaning.high, "value": shown(value)})
 
 
 def _choice(meaning: Meaning, caps: Capabilities, value: object) -> Message | None:
@@ -126,13 +132,13 @@ def _choice(meaning: Meaning, caps: Capabilities, value: object) -> Message | No
             "This build does not know %(value)s here: it has no TurboQuant. It offers: %(offered)s. "
             "For TurboQuant types choose a build of a fork that has them."
         )
-    return Message(text, {"value": _shown(value), "offered": ", ".join(offered)})
+    return Message(text, {"value": shown(value), "offered": ", ".join(offered)})
 
 
 def _speculation(meaning: Meaning, caps: Capabilities, value: object) -> Message | None:
     if value not in meaning.choices:
         text = N_("Speculation is one of %(offered)s, not %(value)s.")
-        return Message(text, {"offered": ", ".join(meaning.choices), "value": _shown(value)})
+        return Message(text, {"offered": ", ".join(meaning.choices), "value": shown(value)})
     if value == "none" or caps.mtp_value:
         return no_flag(meaning, caps)
     if not caps.spec_types:
@@ -152,23 +158,26 @@ def _loading(meaning: Meaning, caps: Capabilities, value: object) -> Message | N
     if value in offered:
         return None
     text = N_("This build does not know %(value)s here. It offers: %(offered)s.")
-    return Message(text, {"value": _shown(value), "offered": ", ".join(offered)})
+    return Message(text, {"value": shown(value), "offered": ", ".join(offered)})
 
 
 def _split(meaning: Meaning, caps: Capabilities, value: object) -> Message | None:
     if not isinstance(value, str) or not _SPLIT.fullmatch(value):
         text = N_("Give one share per GPU, such as 3,1; not %(value)s.")
-        return Message(text, {"value": _shown(value)})
+        return Message(text, {"value": shown(value)})
     shares = re.split("[,/]", value)
     if not any(float(share) for share in shares):
         return Message(N_("At least one GPU must get a share above 0."))
+    if len(shares) > MAX_SHARES:
+        text = N_("%(shares)s shares: llama-server takes at most %(limit)s.")
+        return Message(text, {"shares": len(shares), "limit": MAX_SHARES})
     if caps.devices and len(shares) > len(caps.devices):
         text = N_("%(shares)s shares for %(devices)s GPUs: give at most one share per GPU.")
         return Message(text, {"shares": len(shares), "devices": len(caps.devices)})
     return no_flag(meaning, caps)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Return a value as a message shows it, cut when it is long."""
     text = str(value)
     return text if len(text) <= 60 else text[:60] + "..."

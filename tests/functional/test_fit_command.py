@@ -75,6 +75,7 @@ def test_flags_are_taken_in_every_spelling(tmp_path: Path) -> None:
     assert fit(*start, "--ctx-size", "4096", "--parallel", "2", *long) == short
     assert short["devices"][0]["terms"]["kv"] == pytest.approx(1.0625, abs=0.001)
     assert fit(*start, "-np", "-1") == fit(*start)
+    assert fit(*start, "-nkvo", "-kvo", "--swa-full", "-np", "2") == fit(*start, "-np", "2")
     without = fit(*start, "-nkvo", "--cpu-moe", "--swa-full", "-cram", "0")
     assert "kv" not in without["devices"][0]["terms"] and without["host"]["prompt_cache"] == 0
 
@@ -88,6 +89,19 @@ def test_the_fork_is_known_by_its_words(tmp_path: Path) -> None:
     assert fork["mtp_weights"] > upstream["mtp_weights"]
     turbo = fit(*start, "-ctk", "turbo4", "-ctv", "turbo4")["devices"][0]["terms"]
     assert turbo["kv"] == pytest.approx(0.66, abs=0.01)
+
+
+@pytest.mark.django_db
+def test_flags_that_take_no_memory_are_passed_over_with_a_build_and_without(tmp_path: Path) -> None:
+    model, _ = tiny_models(tmp_path)
+    add_build("new", capabilities_from((HELP / "upstream-b11434.txt").read_text()))
+    start = ("--gguf", model, "--gpus", "24576", "-np", "1", "-c", "4096")
+    flags = ("--temp", "0.7", "--top-k", "20", "-s", "-1", "--rope-scaling", "yarn", "--rope-scale", "4")
+    flags += ("--log-prefix", "--no-log-timestamps", "--fit", "off", "-nocb", "--no-warmup", "-tb", "4")
+    flags += ("--reasoning-budget", "-1", "--sleep-idle-seconds", "60", "--jinja")
+    assert fit(*start, *flags) == fit(*start)
+    assert fit(*start, *flags, "--build", "new") == fit(*start, "--build", "new")
+    assert fit(*start, "--no-mmap") == fit(*start)
 
 
 @pytest.mark.django_db

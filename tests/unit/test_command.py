@@ -12,6 +12,7 @@ from controlpanel.llamacpp.command import Line, Managed, Rendered, render, shell
 from controlpanel.llamacpp.facts import ModelFacts
 from controlpanel.llamacpp.meanings import MEANINGS
 from controlpanel.llamacpp.problems import errors
+from tests.unit.drawn_profiles import extremes
 
 HELP = Path(__file__).parent.parent / "data" / "help"
 UPSTREAM = capabilities_from((HELP / "upstream-b11434.txt").read_text(), "version: 1 (a)")
@@ -55,8 +56,8 @@ def test_the_recipe_renders_for_upstream() -> None:
     assert shlex.join(rendered.argv) == (
         "--model /m/M.gguf --mmproj /m/P.gguf --alias NAME --host 127.0.0.1 --port 18080 --metrics --slots "
         "--sse-ping-interval 2 -lv 4 --log-colors off "
-        "--ctx-size 204800 --gpu-layers all --parallel 1 --flash-attn on "
-        "--cache-type-k q8_0 --cache-type-v q8_0 "
+        "--ctx-size 204800 --parallel 1 --cache-type-k q8_0 --cache-type-v q8_0 --flash-attn on "
+        "--gpu-layers all "
         "--spec-type draft-mtp --spec-draft-n-max 3 --spec-draft-type-k q8_0 --spec-draft-type-v q8_0 "
         "--load-mode none --ubatch-size 512"
     )
@@ -64,12 +65,21 @@ def test_the_recipe_renders_for_upstream() -> None:
     assert rendered.problems == []
 
 
+def test_variables_go_with_the_command_and_the_panels_own_one_wins() -> None:
+    managed = Managed("/m/M.gguf", None, "NAME", 18080, config_home="/empty")
+    given = {"CUDA_VISIBLE_DEVICES": "GPU-8932f937", "XDG_CONFIG_HOME": "/etc"}
+    rendered = render(UPSTREAM, {}, [], managed, environment=given)
+    assert rendered.env == {"CUDA_VISIBLE_DEVICES": "GPU-8932f937", "XDG_CONFIG_HOME": "/empty"}
+    assert [problem.field for problem in errors(rendered.problems)] == ["environment"]
+    assert "XDG_CONFIG_HOME" in _found(rendered, "error")["environment"]
+
+
 def test_the_same_recipe_renders_for_the_fork() -> None:
     rendered = _render(FORK, {**RECIPE, "cache_type_v": "turbo4", "load_mode": "none"}, model=FACTS)
     assert shlex.join(rendered.argv) == (
         "--model /m/M.gguf --alias NAME --host 127.0.0.1 --port 18080 --metrics --slots "
-        "--ctx-size 204800 --gpu-layers all --parallel 1 --flash-attn on "
-        "--cache-type-k q8_0 --cache-type-v turbo4 "
+        "--ctx-size 204800 --parallel 1 --cache-type-k q8_0 --cache-type-v turbo4 --flash-attn on "
+        "--gpu-layers all "
         "--spec-type mtp --spec-draft-n-max 3 --spec-draft-type-k q8_0 --spec-draft-type-v q8_0 "
         "--no-mmap --ubatch-size 512"
     )
@@ -167,15 +177,9 @@ def test_each_field_takes_its_values_and_refuses_others(
 
 
 def test_every_field_of_the_registry_renders_for_both_dialects() -> None:
-    values: dict[str, object] = {
-        "flash_attn": "on",
-        "speculation": "mtp",
-        "load_mode": "mmap",
-        "tensor_split": "1",
-    }
     for caps in (UPSTREAM, FORK):
         for key, meaning in MEANINGS.items():
-            value: object = values.get(key, "f16" if "type" in key else 512 if "size" in key else 2)
+            value = extremes(key, caps)[-1]
             passed = [line for line in _render(caps, {key: value}).lines if line.source == "passed"]
             assert len(passed) == 1, key
             assert caps.has(passed[0].flag)

@@ -14,8 +14,8 @@ from controlpanel.llamacpp.command import Managed, render
 from controlpanel.llamacpp.extra_args import check_extra
 from controlpanel.llamacpp.importing import read_command
 from controlpanel.llamacpp.importing_types import Imported
-from controlpanel.llamacpp.meanings import MEANINGS
 from controlpanel.llamacpp.problems import errors
+from tests.unit.drawn_profiles import environments, settings_of
 
 HELP = Path(__file__).parent.parent / "data" / "help"
 UPSTREAM = capabilities_from((HELP / "upstream-b11434.txt").read_text(), "version: 1 (a)")
@@ -134,8 +134,10 @@ def test_both_dialects_become_what_the_build_has(caps: Capabilities) -> None:
 
 def test_old_names_are_kept_under_the_new_ones() -> None:
     found = read_command("--draft-min 1 --checkpoint-every-n-tokens 256 --no-webui", UPSTREAM)
-    assert found.extra == ("--spec-draft-n-min", "1", "--checkpoint-min-step", "256", "--no-webui")
+    assert found.extra == ("--checkpoint-min-step", "256", "--no-webui")
+    assert found.settings == {"draft_min": 1}
     assert said(found, "--draft-min")[0] == "renamed"
+    assert said(found, "--checkpoint-every-n-tokens")[0] == "renamed"
     found = read_command("--no-ui --checkpoint-min-step 256 -dio", FORK)
     assert found.extra == ("--no-webui", "--checkpoint-every-n-tokens", "256", "-dio")
     assert read_command("-dio", UPSTREAM).settings == {"load_mode": "dio"}
@@ -149,10 +151,20 @@ def test_variables_of_llama_cpp_are_settings_and_arguments_replace_them() -> Non
     )
     for caps in BUILDS:
         found = read_command(text, caps)
-        assert found.settings == {"ctx_size": 4096, "parallel": 1, "load_mode": "none", "flash_attn": "on"}
+        assert found.settings == {
+            "ctx_size": 4096,
+            "parallel": 1,
+            "load_mode": "none",
+            "flash_attn": "on",
+            "cont_batching": "off",
+        }
         assert (found.model, found.port) == ("/m.gguf", 9000)
-        assert found.extra == ("--no-jinja", "--no-cont-batching")
-        assert found.env == {"GGML_CUDA_X": "1"}
+        assert found.extra == ("--no-jinja",)
+        assert found.env == {}
+        assert said(found, "GGML_CUDA_X") == (
+            "dropped",
+            "GGML_CUDA_X: this variable is no setting of llama-server: profiles do not store it.",
+        )
         assert said(found, "LLAMA_ARG_N_PARALLEL") == (
             "dropped",
             "LLAMA_ARG_N_PARALLEL: this is given once more later, and the last one counts.",
@@ -252,12 +264,18 @@ def test_myths_are_answered_with_what_is_right(flag: str, words: str, caps: Capa
         ("--warmup=yes", "--warmup", "takes no value"),
         ("--metrics stray", "stray", "belongs to none"),
         ("--seed", "--seed", "needs a value"),
+        ("--predict", "--predict", "needs a value"),
+        ("--temp warm", "--temp", "at most 6 decimals"),
+        ("--top-k 0.5", "--top-k", "whole number"),
+        ("CUDA_VISIBLE_DEVICES=none", "CUDA_VISIBLE_DEVICES", "nvidia-smi"),
+        ("CUDA_VISIBLE_DEVICES=$GPUS", "CUDA_VISIBLE_DEVICES", "is a variable"),
         ("--spec-ngram-size-n 3", "--spec-ngram-size-n", "has been removed"),
         ("--spec-type ngram-word", "--spec-type", "Speculation is one of"),
     ],
 )
 def test_what_is_wrong_is_said_and_not_taken(text: str, flag: str, words: str) -> None:
-    found = read_command(f"llama-server {text} --jinja", UPSTREAM)
+    before, after = (text, "") if "DEVICES=" in text else ("", text)
+    found = read_command(f"{before} llama-server {after} --jinja", UPSTREAM)
     assert said(found, flag)[0] == "wrong"
     assert words in said(found, flag)[1]
     assert found.extra == ("--jinja",)
@@ -266,19 +284,15 @@ def test_what_is_wrong_is_said_and_not_taken(text: str, flag: str, words: str) -
 
 
 def test_flags_of_the_build_are_kept_and_pass_its_own_check() -> None:
-    text = "llama-server --jinja -s -1 --no-mmproj --spec-type draft-mtp,ngram-mod --reasoning-budget -1"
+    text = "llama-server --jinja -n -1 --no-mmproj --spec-type draft-mtp,ngram-mod --keep -1"
     found = read_command(text, UPSTREAM)
     assert shlex.join(found.extra) == text.removeprefix("llama-server ")
     assert errors(check_extra(found.extra, UPSTREAM, found.settings)) == []
 
 
 def test_without_a_build_other_flags_are_kept_unchecked() -> None:
-    found = read_command(
-        "llama-server --some-thing a b -ot exps=CPU --image-min-tokens 5 --spec-type ngram-mod"
-    )
-    assert shlex.join(found.extra) == (
-        "--some-thing a b -ot exps=CPU --image-min-tokens 5 --spec-type ngram-mod"
-    )
+    found = read_command("llama-server --some-thing a b -ot exps=CPU --video-fps 5 --spec-type ngram-mod")
+    assert shlex.join(found.extra) == ("--some-thing a b -ot exps=CPU --video-fps 5 --spec-type ngram-mod")
     assert "unchecked" in said(found, "--some-thing")[1]
     assert said(read_command("--ctx-sizes 4"), "--ctx-sizes")[0] == "wrong"
 
@@ -289,43 +303,27 @@ def test_the_word_for_the_builds_own_choice_leaves_a_field_empty() -> None:
     assert set(kinds(found).values()) == {"mapped"}
 
 
-def _values(caps: Capabilities) -> st.SearchStrategy[dict[str, object]]:
-    """Settings of a profile, as its form stores them; only those that the build can render."""
-    numbers: dict[str, st.SearchStrategy[object]] = {
-        "ctx_size": st.just(0) | st.integers(256, 16_777_216),
-        "gpu_layers": st.integers(0, 10_000) | st.sampled_from(["auto", "all"]),
-        "tensor_split": st.lists(st.integers(1, 99), min_size=1, max_size=8).map(
-            lambda shares: ",".join(map(str, shares))
-        ),
-    }
-    fields: dict[str, st.SearchStrategy[object]] = {}
-    for key, meaning in MEANINGS.items():
-        offered = list(meaning.offered(caps))
-        if key == "load_mode" and caps is FORK:
-            # The older dialect has no word for it, so a command cannot hold it.
-            offered.remove("auto")
-        number = st.integers(meaning.low, meaning.high)
-        fields[key] = numbers[key] if key in numbers else st.sampled_from(offered) if offered else number
-    return st.fixed_dictionaries({}, optional=fields)
-
-
 _NAME = st.text(st.characters(blacklist_categories=("Cs", "Cc"), blacklist_characters="$`"), max_size=30)
 
 
 @pytest.mark.parametrize("caps", [UPSTREAM, FORK])
 @settings(max_examples=150, deadline=None)
-@given(data=st.data(), port=st.integers(1024, 65_535), name=_NAME)
+@given(data=st.data(), port=st.integers(1024, 65_535), name=_NAME, variables=environments())
 def test_an_imported_command_of_a_profile_gives_the_profile(
-    caps: Capabilities, data: st.DataObject, port: int, name: str
+    caps: Capabilities, data: st.DataObject, port: int, name: str, variables: dict[str, str]
 ) -> None:
-    values = data.draw(_values(caps))
+    # The older dialect has no word for this load mode, so a command cannot hold it.
+    values = data.draw(settings_of(caps, without=(("load_mode", "auto"),) if caps is FORK else ()))
     managed = Managed(f"/m/{name}.gguf", f"/p/{name}.gguf", f"n{name}", port)
-    extra = ["--jinja", "--seed", "-1", "--override-tensor", "exps=CPU"]
-    rendered = render(caps, values, extra, managed)
+    extra = ["--jinja", "--predict", "-1", "--override-tensor", "exps=CPU"]
+    rendered = render(caps, values, extra, managed, environment=variables)
     assert [line.source for line in rendered.lines].count("passed") == len(values)
-    found = read_command(shlex.join(["/b/llama-server", *rendered.argv]), caps)
+    before = ["env", *(f"{key}={value}" for key, value in rendered.env.items())] if rendered.env else []
+    found = read_command(shlex.join([*before, "/b/llama-server", *rendered.argv]), caps)
     assert found.settings == values
     assert found.extra == tuple(extra)
     assert (found.model, found.mmproj, found.alias) == (managed.model, managed.mmproj, managed.alias)
-    assert (found.port, found.env) == (port, {})
-    assert set(kinds(found).values()) <= {"mapped", "managed"}
+    assert (found.port, found.env) == (port, variables)
+    said_of = kinds(found)
+    assert said_of.pop("env", "dropped") == "dropped"
+    assert set(said_of.values()) <= {"mapped", "managed"}
