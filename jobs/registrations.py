@@ -5,6 +5,7 @@ from jobs import topics, topics_gpu
 from jobs.registry import register_kind, register_subject
 from jobs.runtime.duties import Duty, register_duty
 from jobs.services import (
+    artifacts,
     behind,
     build_runner,
     building,
@@ -42,6 +43,7 @@ def register() -> None:
     register_duty(Duty("reconcile", 5, watch.reconcile_jobs))
     register_duty(Duty("runs", 1, watch.watch_runs))
     register_duty(Duty("toolchain", 60, toolchains.keep_current, deadline=120))
+    register_duty(Duty("facts", 3600, artifacts.renew_facts, deadline=600))
     register_duty(Duty("log-limit", 10, watch.trim_logs))
     register_duty(Duty("gpus", 1, gpus.sample_gpus))
     topics.register()

@@ -11,10 +11,14 @@ from typing import NamedTuple
 
 from controlpanel.lib.text import N_, Message
 from controlpanel.llamacpp.capabilities import Capabilities
-from controlpanel.llamacpp.extra_refused import MYTHS, refusal
+from controlpanel.llamacpp.extra_refused import myth, refusal
 from controlpanel.llamacpp.helptext import Flag, normalise
+from controlpanel.llamacpp.meaning_decimals import stored
+from controlpanel.llamacpp.meaning_kinds import Meaning
+from controlpanel.llamacpp.meaning_switches import switch_value
 from controlpanel.llamacpp.meanings import MEANINGS
 from controlpanel.llamacpp.problems import Problem, error, warning
+from controlpanel.llamacpp.renames import RENAMES
 
 MAX_TEXT = 16_000
 MAX_ARGS = 300
@@ -23,6 +27,8 @@ FIELD = "extra_args"
 
 _NUMBER = re.compile(r"-\.?\d")
 _FILE_HINT = re.compile(r"(?:FNAME|FILE|PATH|DIR)\b|\w+_FILE\b")
+# TurboQuant has turbo2, turbo3 and turbo4.
+_NO_TURBO = re.compile(r"turbo(?![234]$)\w*")
 _FILE_LISTS = ("--lora", "--lora-scaled", "--control-vector", "--control-vector-scaled")
 _LISTED_VALUES = (
     "--cache-type-k",
@@ -74,6 +80,17 @@ def split_extra(args: Sequence[str], caps: Capabilities) -> list[tuple[str, str 
     return [(use.word, " ".join(use.values) if use.values else None) for use in _uses(args, caps)]
 
 
+def fields_in_extra(args: Sequence[str], caps: Capabilities) -> dict[str, object]:
+    """Return the fields that arguments stand for, with the values that say the same there."""
+    found: dict[str, object] = {}
+    for use in _uses(args, caps):
+        meaning = _meaning_of(use, caps)
+        value = _value_in_form(use, meaning, caps) if meaning else None
+        if meaning and value is not None:
+            found[meaning.key] = value
+    return found
+
+
 def check_extra(
     args: Sequence[str],
     caps: Capabilities,
@@ -116,6 +133,9 @@ def _check_use(
     use: _Use, caps: Capabilities, settings: Mapping[str, object], folders: Sequence[Path]
 ) -> list[Problem]:
     if not _is_flag(use.word):
+        known = myth(use.word)
+        if known:
+            return [error(FIELD, known, flag=_shown(use.word.partition("=")[0]))]
         text = N_("%(word)s is not a flag and belongs to none.")
         return [error(FIELD, text, word=_shown(use.word))]
     # A refused flag is refused in the place of a value too: another build may take no value there.
@@ -154,13 +174,27 @@ def _unknown(word: str, caps: Capabilities) -> Problem:
     name = normalise(name)
     if equals and name in caps.index:
         return error(FIELD, N_("llama-server wants a space after %(flag)s, not an equals sign."), flag=name)
-    if name in MYTHS:
-        return error(FIELD, MYTHS[name], flag=name)
+    known = myth(word)
+    if known:
+        return error(FIELD, known, flag=_shown(word.partition("=")[0]))
+    renamed = _renamed(name, caps)
+    if renamed:
+        return error(FIELD, N_("This build calls %(flag)s %(name)s."), flag=_shown(name), name=renamed)
     near = difflib.get_close_matches(name[:60], sorted(caps.index), n=3, cutoff=0.7)
     if near:
         text = N_("This build has no flag %(flag)s. Similar flags: %(near)s.")
         return error(FIELD, text, flag=_shown(word), near=", ".join(near))
     return error(FIELD, N_("This build has no flag %(flag)s."), flag=_shown(word))
+
+
+def _renamed(name: str, caps: Capabilities) -> str | None:
+    """Return what the build calls a flag that an earlier or later build has."""
+    for old, new in RENAMES:
+        if name == old and caps.has(new.partition(" ")[0]):
+            return new
+        if name == new and caps.has(old):
+            return old
+    return None
 
 
 def _removed(use: _Use) -> Problem:
@@ -173,13 +207,45 @@ def _removed(use: _Use) -> Problem:
 
 
 def _set_in_form(use: _Use, caps: Capabilities, settings: Mapping[str, object]) -> Problem | None:
-    for key, meaning in MEANINGS.items():
-        if settings.get(key) is None:
+    meaning = _meaning_of(use, caps)
+    if meaning is None:
+        return None
+    if settings.get(meaning.key) is not None:
+        text = N_("%(flag)s is set in the field %(label)s already: remove it in one of the two places.")
+        return error(FIELD, text, flag=use.word, label=Message(meaning.label))
+    if _value_in_form(use, meaning, caps) is None:
+        return None
+    text = N_("%(flag)s has a field of its own: use the field %(label)s instead.")
+    return warning(FIELD, text, flag=use.word, label=Message(meaning.label))
+
+
+def _meaning_of(use: _Use, caps: Capabilities) -> Meaning | None:
+    """Return the field for a flag that the build has."""
+    if use.flag is None:
+        return None
+    fields = MEANINGS.values()
+    return next((m for m in fields if any(caps.index.get(name) is use.flag for name in m.names)), None)
+
+
+def _value_in_form(use: _Use, meaning: Meaning, caps: Capabilities) -> object:
+    """Return the value with which the field says the same; None when it cannot."""
+    given = use.values[0] if use.values else None
+    plain = None if given is None else stored(given)
+    for value in (plain, given, *meaning.offered(caps)):
+        if value is None or meaning.problem(caps, value) is not None:
             continue
-        if any(caps.index.get(name) is use.flag for name in meaning.names):
-            text = N_("%(flag)s is set in the field %(label)s already: remove it in one of the two places.")
-            return error(FIELD, text, flag=use.word, label=Message(meaning.label))
+        words = meaning.render(caps, value)
+        if [_said(word, shown, caps) for word, shown in words] == [_said(use.word, given, caps)]:
+            return value
     return None
+
+
+def _said(word: str, value: str | None, caps: Capabilities) -> tuple[Flag | None, str, object]:
+    """Return what a flag says apart from its spelling: which it is, on or off, and its value."""
+    name = normalise(word)
+    flag = caps.index.get(name)
+    number = None if value is None else stored(value)
+    return flag, switch_value(flag, name), value if number is None else number
 
 
 def _wrong_value(use: _Use, caps: Capabilities) -> Problem | None:
@@ -195,6 +261,8 @@ def _wrong_value(use: _Use, caps: Capabilities) -> Problem | None:
         text = N_("This build calls MTP %(right)s: set the field Speculation, which knows the right word.")
         return error(FIELD, text, right=caps.mtp_value)
     text = N_("This build does not know %(value)s for %(flag)s. It offers: %(offered)s.")
+    if _NO_TURBO.fullmatch(wrong):
+        text = N_("There is no %(value)s in any build. For %(flag)s this one offers: %(offered)s.")
     return error(FIELD, text, value=_shown(wrong), flag=use.word, offered=", ".join(flag.choices))
 
 
@@ -226,9 +294,6 @@ def _inside(path: str, folders: Sequence[Path]) -> bool:
 
 def _worth_a_warning(use: _Use, caps: Capabilities) -> Problem | None:
     names = use.flag.names if use.flag else ()
-    if "--rope-freq-base" in names:
-        text = N_("%(flag)s replaces the value stored in the model, which is nearly always the right one.")
-        return warning(FIELD, text, flag=use.word)
     if "-lv" in names and caps.log == "new" and re.fullmatch("[0-3]", use.values[0]):
         text = N_("Below %(flag)s 4 this build hides how much memory it takes, and the panel cannot show it.")
         return warning(FIELD, text, flag=use.word)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from controlpanel.lib.text import N_
 from controlpanel.llamacpp.helptext import Flag, normalise
 
@@ -81,18 +83,48 @@ def refusal(name: str, flag: Flag | None = None) -> str | None:
 
 _FIELD_LOAD = N_("There is no %(flag)s in this build: set the field Load mode.")
 _FIELD_SPECULATION = N_("There is no %(flag)s in llama-server: set the field Speculation to MTP.")
+_NO_SPECULATION = N_("There is no %(flag)s in llama-server: set the field Speculation to none.")
+_KIND = N_(
+    "There is no %(flag)s in llama-server: kinds of speculation are values of --spec-type, as far as the "
+    "build lists them; for MTP set the field Speculation."
+)
+_DRAFT_CONTEXT = N_("This build has no flag %(flag)s: drafts get the context of the model by themselves.")
+_DRAFT_LAYERS = N_(
+    "There is no %(flag)s in this build: layers of a separate draft model are --spec-draft-ngl, and MTP from "
+    "the model's own file needs neither."
+)
+_CMAKE = N_("%(flag)s: this is for building a server, not for starting one. See the page Builds.")
+_MTP_KEY = N_("%(flag)s: no build reads this; MTP works when the field Speculation is set to MTP.")
+_HEADS_KEY = N_(
+    "%(flag)s: no model has this key; MTP heads are announced by nextn_predict_layers. Set the field "
+    "Speculation to MTP."
+)
+_BASE_KEY = N_(
+    "%(flag)s: a file holds this key under its architecture's own name, and its value is the right one: "
+    "leave it out."
+)
 
 # Flags that guides on the web name, for builds that do not have them.
 MYTHS: dict[str, str] = {
     "--mtp": _FIELD_SPECULATION,
+    "--draft-mtp": _FIELD_SPECULATION,
     "--nextn": _FIELD_SPECULATION,
+    "--no-mtp": _NO_SPECULATION,
+    "--lookahead": _KIND,
+    "--eagle3": _KIND,
+    "--dflash": _KIND,
     "--mtp-n-predict": N_("There is no %(flag)s in any build: set the field Draft tokens."),
     "--mtp-logit-threshold": N_(
-        "There is no %(flag)s in any build: the target model checks every draft, and --spec-draft-p-min "
-        "sets how sure a draft token must be."
+        "There is no %(flag)s in any build: the target model checks every draft, and --spec-draft-p-min, the "
+        "field Least draft probability, sets how sure a draft token must be."
     ),
-    "--rope-scaling-factor": N_("There is no %(flag)s in any build: the factor is --rope-scale."),
-    "--rope-scaling-type": N_("There is no %(flag)s in any build: write --rope-scaling yarn."),
+    "--rope-scaling-factor": N_(
+        "There is no %(flag)s in any build: the factor is --rope-scale, the field RoPE scale; it is the "
+        "wanted context divided by the trained one."
+    ),
+    "--rope-scaling-type": N_(
+        "There is no %(flag)s in any build: write --rope-scaling yarn, or set the field RoPE scaling to yarn."
+    ),
     "--mmap": _FIELD_LOAD,
     "--no-mmap": _FIELD_LOAD,
     "--mlock": _FIELD_LOAD,
@@ -102,4 +134,74 @@ MYTHS: dict[str, str] = {
     "-ndio": _FIELD_LOAD,
     "--load-mode": _FIELD_LOAD,
     "-lm": _FIELD_LOAD,
+    "-G": _CMAKE,
+    "-T": _CMAKE,
 }
+
+# Flags that many builds have, for the others.
+_SOME_BUILDS: dict[str, str] = {
+    "-cd": _DRAFT_CONTEXT,
+    "--ctx-size-draft": _DRAFT_CONTEXT,
+    "--spec-draft-ctx-size": _DRAFT_CONTEXT,
+    "-ngld": _DRAFT_LAYERS,
+    "--gpu-layers-draft": _DRAFT_LAYERS,
+    "--n-gpu-layers-draft": _DRAFT_LAYERS,
+    "--spec-draft-replace": N_(
+        "There is no %(flag)s in this build: choose a draft model with the vocabulary of the model."
+    ),
+}
+
+# The beginnings of words that guides name; those that say more come first.
+_STARTS: tuple[tuple[str, str], ...] = (
+    ("--mtp-", N_("There is no %(flag)s in any build: set the fields Speculation and Draft tokens.")),
+    (
+        "-DLLAMA_MTP",
+        N_("%(flag)s: builds that know MTP need no option for it. Set the field Speculation to MTP."),
+    ),
+    ("-DLLAMA_CU", N_("%(flag)s: the option for building with CUDA is GGML_CUDA. See the page Builds.")),
+    (
+        "-DLLAMA_AVX",
+        N_("%(flag)s: options for building with AVX begin with GGML_AVX. See the page Builds."),
+    ),
+    ("-DGGML_", _CMAKE),
+    ("-DLLAMA_", _CMAKE),
+    ("-DCMAKE_", _CMAKE),
+)
+
+# Keys of a request or of a model file, which are no arguments.
+_KEYS: dict[str, str] = {
+    "mtp": _MTP_KEY,
+    "mtp_n_predict": _MTP_KEY,
+    "mtp_logit_threshold": _MTP_KEY,
+    "llama.mtp": _HEADS_KEY,
+    "llama.mtp.n_predict": _HEADS_KEY,
+    "llama.rope.freq_base": _BASE_KEY,
+}
+_TURBO_WORD = N_(
+    "%(flag)s: a type of the KV cache is set in the fields KV cache type K and V; TurboQuant has turbo2, "
+    "turbo3 and turbo4, in builds that offer them there."
+)
+_VARIABLE = N_("%(flag)s: this is a variable, not an argument: write it under Environment.")
+_KEY_WORD = re.compile(r"""[\s{"']*([A-Za-z][\w.]*)["']?\s*(?:[:=].*)?""", re.DOTALL)
+_TURBO = re.compile(r"turbo\w{0,8}")
+_ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]*=.*", re.DOTALL)
+
+
+def myth(word: str) -> str | None:
+    """Return what is right instead of a word that guides name, a text with the parameter `flag`.
+
+    None for a word of which nothing is known; what a build has is for the caller to know.
+    """
+    name = word.partition("=")[0]
+    known = MYTHS.get(normalise(name)) or _SOME_BUILDS.get(normalise(name))
+    if known:
+        return known
+    for start, text in _STARTS:
+        if name.startswith(start) or normalise(name).startswith(start):
+            return text
+    if _TURBO.fullmatch(word):
+        return _TURBO_WORD
+    if _ASSIGNMENT.fullmatch(word):
+        return _VARIABLE
+    key = _KEY_WORD.fullmatch(word)
+    return _KEYS.get(key[1]) if key else None

@@ -103,18 +103,20 @@ _CONTENT = {
 
 
 def _other_name(one: GgufFacts, other: GgufFacts) -> Problem | None:
-    """Return a warning when both files name their model, and not the same."""
-    names = one.name or one.basename, other.name or other.basename
-    if names[0] is None or names[1] is None:
-        return None
-    first, second = _words(names[0]), _words(names[1])
-    if not first or not second or first <= second or second <= first:
+    field = "mmproj" if one.projector else "model"
+    return other_name(field, one.name or one.basename, other.name or other.basename)
+
+
+def other_name(field: str, first: str | None, second: str | None) -> Problem | None:
+    """Return a warning when two files both name their model, and not the same."""
+    ours, theirs = _words(first or ""), _words(second or "")
+    if not ours or not theirs or ours <= theirs or theirs <= ours:
         return None
     text = N_(
         "The names differ: “%(first)s” and “%(second)s”. Equal widths are no proof; if these are different "
         "models, answers will be nonsense."
     )
-    return warning("mmproj" if one.projector else "model", text, first=names[0], second=names[1])
+    return warning(field, text, first=first, second=second)
 
 
 def _words(name: str) -> frozenset[str]:

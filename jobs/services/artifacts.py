@@ -1,6 +1,7 @@
 """Model artifacts: register a local GGUF by its header, read it again, forget it."""
 
 import re
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,16 @@ from django.utils.translation import gettext as _
 from controlpanel.lib import words
 from controlpanel.lib.access import has_role
 from controlpanel.lib.errors import Refused
-from controlpanel.lib.streams import publish_on_commit
+from controlpanel.lib.streams import publish, publish_on_commit
 from controlpanel.lib.words import stored, translate
 from controlpanel.llamacpp.facts import facts_of
 from controlpanel.llamacpp.gguf import GgufError, examine, shard_paths
 from controlpanel.llamacpp.gguf_report import Report, facts_of_model, to_json
 from jobs.models import AuditEntry, Download, Host, ModelArtifact, ModelFolder
 from jobs.services.audit import Actor, record
+from jobs.services.watch import with_database
+
+NEWEST_FACT = "state_size"  # the last that was added to what ModelFacts holds
 
 
 def models_folder() -> Path:
@@ -99,6 +103,17 @@ def refresh_artifact(actor: Actor, artifact: ModelArtifact) -> None:
         ModelArtifact.objects.filter(pk=artifact.pk).update(**fields)
         record(actor, "model.refresh", artifact)
         publish_on_commit("artifact", artifact.pk)
+
+
+@with_database
+def renew_facts() -> None:
+    """Read the headers of this host's models again whose facts an older version of the panel stored."""
+    rows = ModelArtifact.objects.filter(host__slug=settings.PANEL_HOST).exclude(facts__has_key=NEWEST_FACT)
+    for artifact in rows.only("pk", "path"):
+        # A file that is gone is told where somebody wants to use it.
+        with suppress(Refused):
+            ModelArtifact.objects.filter(pk=artifact.pk).update(**read_fields(Path(artifact.path)))
+            publish("artifact", artifact.pk)
 
 
 def delete_artifact(actor: Actor, artifact: ModelArtifact) -> None:

@@ -14,13 +14,16 @@ from pytest_django import DjangoAssertNumQueries
 from jobs.adapters import runs as folders
 from jobs.adapters.runs import RunSpec
 from jobs.domain.gpu import NO_DRIVER, Gpus, GpuSample, Sample
-from jobs.models import Host, Run
+from jobs.models import Host, ModelArtifact, Run
 from jobs.services import gpus, runs, watch
+from jobs.services.artifacts import renew_facts
 from jobs.services.hosts import local_host
 from servers.models import Instance, ServerProfile
 from servers.services import polls
 from servers.services.settle import settle_instances
 from tests.chat import Fake, fake_server, ready_profile
+from tests.functional import pages
+from tests.models import tiny_models
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -170,3 +173,15 @@ def test_a_host_without_a_gpu_is_looked_at_less_often(
     for _ in range(3):
         gpus.sample_gpus()
     assert len(samples) == looks
+
+
+def test_facts_that_an_older_version_stored_are_read_again(tmp_path: Path) -> None:
+    text, _projector = tiny_models(tmp_path)
+    old = pages.model_of(text)
+    gone = pages.model("Gone", path=str(tmp_path / "gone.gguf"))
+    ModelArtifact.objects.filter(pk=old.pk).update(facts={"architecture": "qwen35"})
+    renew_facts()
+    for row in (old, gone):
+        row.refresh_from_db()
+    assert old.facts["state_size"] > 0 and old.facts["gqa"]
+    assert gone.facts["architecture"] == "qwen35" and "state_size" not in gone.facts

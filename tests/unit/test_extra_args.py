@@ -58,7 +58,7 @@ def test_text_that_cannot_be_split_is_explained(text: str, word: str) -> None:
 
 @pytest.mark.parametrize("caps", [UPSTREAM, FORK])
 def test_ordinary_arguments_pass(caps: Capabilities) -> None:
-    text = "--temp 0.7 -n -1 --seed -1 --no-warmup -ot 'exps=CPU' --top-k 20 -kvu --no-mmproj-offload"
+    text = "-n -1 --typical 0.9 --no-webui -ot 'exps=CPU' --numa distribute --no-context-shift"
     assert check_extra(parse_extra(text), caps) == []
 
 
@@ -150,22 +150,13 @@ def test_a_missing_value_is_noticed() -> None:
 
 @pytest.mark.parametrize("word", ["value", "-1", "\u2212\u2212port", ""])
 def test_a_word_that_belongs_to_no_flag_is_refused(word: str) -> None:
-    assert "belongs to none" in _refused(UPSTREAM, "--no-warmup", word)
+    assert "belongs to none" in _refused(UPSTREAM, "--special", word)
 
 
 def test_a_removed_flag_is_answered_with_its_successor() -> None:
     assert "Draft tokens" in _refused(UPSTREAM, "--draft-max", "4")
-    assert "--spec-draft-n-min" in _refused(UPSTREAM, "--draft-min", "1")
-
-
-def test_a_field_of_the_form_is_set_in_one_place_only() -> None:
-    args = ["-c", "4096", "--draft-p-min", "0.5"]
-    assert check_extra(args, UPSTREAM) == []
-    problems = check_extra(args, UPSTREAM, {"ctx_size": 8192})
-    assert len(problems) == 1
-    assert "Context size" in _texts(problems)
-    assert "Load mode" in _texts(check_extra(["--mlock"], FORK, {"load_mode": "none"}))
-    assert check_extra(args, UPSTREAM, {"ctx_size": None}) == []
+    assert "Fewest draft tokens" in _refused(UPSTREAM, "--draft-min", "1")
+    assert "--spec-ngram-mod-n-match" in _refused(UPSTREAM, "--spec-ngram-size-n", "4")
 
 
 @pytest.mark.parametrize(
@@ -184,8 +175,37 @@ def test_a_field_of_the_form_is_set_in_one_place_only() -> None:
         (FORK, ("-lm", "none"), "Load mode"),
         (UPSTREAM, ("--spec-type", "mtp"), "draft-mtp"),
         (FORK, ("--spec-type", "draft-mtp"), "calls MTP mtp"),
+        (FORK, ("-ctk", "turbo8"), "no turbo8 in any build"),
         (FORK, ("-ctk", "turbo8"), "turbo2, turbo3, turbo4"),
+        (FORK, ("turbo8",), "turbo2, turbo3 and turbo4"),
         (UPSTREAM, ("-ctv", "turbo4"), "q8_0"),
+        (UPSTREAM, ("--mtp=true",), "Speculation to MTP"),
+        (UPSTREAM, ("--mtp-heads", "2"), "Speculation and Draft tokens"),
+        (UPSTREAM, ("--nextn", "2"), "Speculation to MTP"),
+        (UPSTREAM, ("--no-mtp",), "Speculation to none"),
+        (UPSTREAM, ("--lookahead", "4"), "--spec-type"),
+        (UPSTREAM, ("--eagle3",), "--spec-type"),
+        (FORK, ("--dflash",), "--spec-type"),
+        (UPSTREAM, ("-DLLAMA_MTP=ON",), "need no option"),
+        (UPSTREAM, ("-DLLAMA_CUDA=ON",), "GGML_CUDA"),
+        (UPSTREAM, ("-DLLAMA_CUBLAS=ON",), "GGML_CUDA"),
+        (UPSTREAM, ("-DLLAMA_AVX512=OFF",), "GGML_AVX"),
+        (UPSTREAM, ("-DGGML_CUDA=ON",), "page Builds"),
+        (UPSTREAM, ("-DCMAKE_CUDA_ARCHITECTURES=86",), "page Builds"),
+        (UPSTREAM, ("-T", "v142"), "page Builds"),
+        (UPSTREAM, ('{"mtp": true}',), "Speculation"),
+        (UPSTREAM, ('"mtp":true',), "Speculation"),
+        (UPSTREAM, ("mtp:",), "Speculation"),
+        (UPSTREAM, ("llama.mtp.n_predict=4",), "nextn_predict_layers"),
+        (UPSTREAM, ("llama.mtp",), "nextn_predict_layers"),
+        (UPSTREAM, ("llama.rope.freq_base",), "architecture's own name"),
+        (UPSTREAM, ("CUDA_VISIBLE_DEVICES=0",), "under Environment"),
+        (UPSTREAM, ("LLAMA_API_KEY=secret",), "LLAMA_API_KEY: this is a variable"),
+        (UPSTREAM, ("-cd", "4096"), "context of the model"),
+        (UPSTREAM, ("--ctx-size-draft", "4096"), "context of the model"),
+        (UPSTREAM, ("--spec-draft-replace", "a", "b"), "vocabulary of the model"),
+        (UPSTREAM, ("--checkpoint-every-n-tokens", "8192"), "calls --checkpoint-every-n-tokens --check"),
+        (FORK, ("--no-ui",), "--no-webui"),
         (UPSTREAM, ("--spec-type", "ngram-mod,lookahead"), "lookahead"),
     ],
 )
@@ -196,8 +216,14 @@ def test_advice_from_the_web_is_answered_with_what_is_right(
 
 
 def test_flags_of_one_dialect_pass_there() -> None:
-    assert check_extra(["--no-mmap", "-dio"], FORK) == []
-    assert check_extra(["--load-mode", "dio", "--spec-type", "draft-mtp,ngram-mod"], UPSTREAM) == []
+    assert check_extra(["-dio", "-cd", "4096", "-ngld", "all"], FORK) == []
+    assert check_extra(["--spec-type", "draft-mtp,ngram-mod", "-ngld", "all"], UPSTREAM) == []
+
+
+def test_a_build_without_layers_for_drafts_is_answered_with_what_has_them() -> None:
+    caps = capabilities_from("-m,    --model FNAME  m\n--port N  port\n")
+    assert "--spec-draft-ngl" in _refused(caps, "--n-gpu-layers-draft", "99")
+    assert "Load mode" in _refused(UPSTREAM, "--no-mmap")
 
 
 def test_files_are_refused_outside_registered_folders(tmp_path: Path) -> None:
@@ -240,9 +266,8 @@ def test_each_file_of_a_list_must_be_inside(tmp_path: Path) -> None:
 
 
 def test_risky_but_allowed_flags_come_with_a_warning() -> None:
-    for args in (["--rope-freq-base", "1000000"], ["-lv", "2"]):
-        problems = check_extra(args, UPSTREAM)
-        assert [problem.level for problem in problems] == ["warning"]
+    problems = check_extra(["-lv", "2"], UPSTREAM)
+    assert [problem.level for problem in problems] == ["warning"]
     assert check_extra(["-lv", "5"], UPSTREAM) == []
     assert check_extra(["-lv", "2"], FORK) == []
 
