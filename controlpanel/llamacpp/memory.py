@@ -1,7 +1,8 @@
 """What a profile will take of each graphics card and of main memory, before anything is loaded.
 
 Weights, caches and recurrent states are exact; work memory and the driver's share are stated upper bounds
-(see memory_work). What the file does not say is unknown, and so is the verdict then.
+(see memory_work), or what an earlier start taught (see memory_learn): then 2 % of a card have to stay free.
+What the file does not say is unknown, and so is the verdict then.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from controlpanel.llamacpp.memory_cache import (
     cache_sizes,
     check_types,
     key_type,
-    scratch_size,
     snapshots,
     state_sizes,
 )
 from controlpanel.llamacpp.memory_layers import Geometry, Layer, read_geometry
+from controlpanel.llamacpp.memory_learn import SPLITS, Learned, Taught
 from controlpanel.llamacpp.memory_places import layer_places, place_weights
+from controlpanel.llamacpp.memory_projector import projector_work
 from controlpanel.llamacpp.memory_settings import Settings, read_settings
 from controlpanel.llamacpp.memory_types import (
+    BOUNDS,
     HOST,
     MIB,
     Device,
@@ -33,9 +36,12 @@ from controlpanel.llamacpp.memory_types import (
     Ledger,
     Verdict,
 )
-from controlpanel.llamacpp.memory_work import DRIVER, output_rows, projector_work, work_size
+from controlpanel.llamacpp.memory_work import DRIVER_LEAST, Work, draft_work, run_time_cache, target_work
 
-__all__ = ["Device", "DeviceFit", "Estimate", "EstimateError", "estimate"]
+__all__ = ["SAFETY", "Device", "DeviceFit", "Estimate", "EstimateError", "estimate"]
+
+SAFETY = 0.02
+"""The part of a card that stays free where a term is corrected and no upper bound any more."""
 
 _FORK_MTP = ("qwen35", "qwen35moe")
 
@@ -46,11 +52,12 @@ def estimate(
     settings: Mapping[str, object],
     dialect: Dialect,
     devices: Sequence[Device],
+    learned: Learned | None = None,
 ) -> Estimate:
     """Return what a server of these settings takes; `model` is all parts, the one with the metadata first.
 
-    `settings` are meanings of a profile; absent ones are the server's defaults. Raises EstimateError for
-    settings that contradict each other, the files or the cards.
+    `settings` are meanings of a profile; absent ones are the server's defaults. `learned` corrects upper
+    bounds. Raises EstimateError for settings that contradict each other, the files or the cards.
     """
     parts = (model,) if isinstance(model, GgufHeader) else tuple(model)
     header = parts[0]
@@ -67,25 +74,30 @@ def estimate(
     if geometry is None:
         why.append(Message(N_("The file does not say how many layers it has.")))
         return _nothing(devices, why)
-    if used.split_mode not in ("layer", "none"):
+    if used.split_mode not in SPLITS:
         text = N_("How the split mode %(mode)s divides the model is not known here.")
         why.append(Message(text, {"mode": used.split_mode[:60]}))
         return _nothing(devices, why)
-    ledger = Ledger()
+    ledger, floors = Ledger(), Ledger()
+    taught = Taught(learned, used.flash_attn)
     places = layer_places(geometry, used, devices)
     _add_weights(ledger, parts, geometry, used, places, why)
     _add_caches(ledger, geometry, used, places, why)
     if used.mtp:
-        _add_mtp(ledger, parts, geometry, used, places, why)
-    _add_work(ledger, header, geometry, used, places, why)
+        _add_mtp(ledger, floors, parts, geometry, used, places, len(devices), taught, why)
+    works = target_work(header, geometry, used, places, len(devices))
+    _add_work(ledger, floors, works, geometry, used, places, taught, why)
     if mmproj is not None:
-        _add_projector(ledger, mmproj, used, devices, why)
+        _add_projector(ledger, mmproj, used, devices, taught, why, settings.get("image_max_tokens"))
     ledger.add(HOST, "prompt_cache", None if used.cache_ram is None else used.cache_ram * MIB)
     why += _notes(settings, geometry, used)
+    if taught.terms:
+        why.append(Message(N_("What computations take is corrected by an earlier start of this build.")))
     if not devices:
         why.append(Message(N_("No GPU is named: whether main memory is enough is not judged here.")))
-    fits = tuple(_fit(ledger, index, device) for index, device in enumerate(devices))
-    return Estimate(fits, ledger.mib(HOST), _verdict(fits), tuple(why))
+    bounds = BOUNDS.difference(taught.terms)
+    fits = tuple(_fit(ledger, floors, index, device, bounds) for index, device in enumerate(devices))
+    return Estimate(fits, ledger.mib(HOST), _verdict(fits), tuple(why), bounds, floors.mib(HOST))
 
 
 def _nothing(devices: Sequence[Device], why: Sequence[Message]) -> Estimate:
@@ -139,10 +151,13 @@ def _add_caches(
 
 def _add_mtp(
     ledger: Ledger,
+    floors: Ledger,
     parts: Sequence[GgufHeader],
     geometry: Geometry,
     settings: Settings,
     places: Sequence[int],
+    cards: int,
+    taught: Taught,
     why: list[Message],
 ) -> None:
     header = parts[0]
@@ -164,55 +179,61 @@ def _add_mtp(
         layers = ()
     else:
         _spread(ledger, "mtp_kv", layers, cache_sizes(geometry, layers, settings, *drafts), settings, places)
-    scratch = scratch_size(layers, settings, drafts)
-    rows = output_rows(settings, draft=True)
-    for place in {*mine, places[-1]}:
-        scores = rows if place == places[-1] else 0
-        size = work_size(header, geometry, settings, rows=scores, scratch=scratch, cards=1)
-        ledger.add(place, "mtp_compute", size)
-        if settings.dialect == "fork" and place != HOST:
-            ledger.add(place, "margin", scratch)
+    more = run_time_cache(geometry, settings, layers, drafts)
+    for place, work in draft_work(header, geometry, settings, places, cards).items():
+        ledger.add(place, "mtp_compute", taught.work("mtp_compute", work))
+        floors.add(place, "mtp_compute", work.floor if work else 0)
+        if place != HOST:
+            ledger.add(place, "margin", more)
+            floors.add(place, "margin", more)
 
 
 def _add_work(
     ledger: Ledger,
-    header: GgufHeader,
+    floors: Ledger,
+    works: Mapping[int, Work | None],
     geometry: Geometry,
     settings: Settings,
     places: Sequence[int],
+    taught: Taught,
     why: list[Message],
 ) -> None:
-    types = (key_type(geometry, settings.dialect, settings.type_k, settings.type_v), settings.type_v)
-    cards = len({place for place in places if place != HOST})
-    unknown = False
-    for place in sorted(set(places)):
-        local = [layer for layer in geometry.trunk or () if places[layer.index] == place]
-        scratch = scratch_size(local, settings, types)
-        rows = output_rows(settings) if place == places[-1] else 0
-        size = work_size(header, geometry, settings, rows=rows, scratch=scratch, cards=cards)
-        unknown = unknown or size is None
-        ledger.add(place, "compute", size)
+    types = (key_type(geometry, settings, settings.type_k, settings.type_v), settings.type_v)
+    for place, work in works.items():
+        ledger.add(place, "compute", taught.work("compute", work))
+        floors.add(place, "compute", work.floor if work else 0)
         if place != HOST:
-            ledger.add(place, "margin", DRIVER + (scratch if settings.dialect == "fork" else 0))
-    if unknown:
+            local = [layer for layer in geometry.trunk or () if places[layer.index] == place]
+            more = run_time_cache(geometry, settings, local, types)
+            ledger.add(place, "margin", taught.driver() + more)
+            floors.add(place, "margin", DRIVER_LEAST + more)
+    if None in works.values():
         why.append(Message(N_("The file does not say enough for a bound of the work memory.")))
 
 
 def _add_projector(
-    ledger: Ledger, mmproj: GgufHeader, settings: Settings, devices: Sequence[Device], why: list[Message]
+    ledger: Ledger,
+    mmproj: GgufHeader,
+    settings: Settings,
+    devices: Sequence[Device],
+    taught: Taught,
+    why: list[Message],
+    image_tokens: object,
 ) -> None:
     place = 0 if devices and settings.mmproj_offload else HOST
     for tensor in mmproj.tensors:
         ledger.add(place, "mmproj", tensor.size)
-    work = projector_work(mmproj)
+    work = taught.projector(projector_work(mmproj)) if image_tokens is None else None
     ledger.add(place, "mmproj_compute", work)
-    if work is None:
+    if image_tokens is not None:
+        why.append(Message(N_("What a projector takes for images of a size of your own is not known here.")))
+    elif work is None:
         text = N_("How much work memory a projector of this kind takes is not known here.")
         why.append(Message(text))
     if place != HOST:
         # A card may hold nothing but the projector.
         known = ledger.mib(place).get("margin")
-        ledger.add(place, "margin", 0 if known else DRIVER)
+        ledger.add(place, "margin", 0 if known else taught.driver())
 
 
 def _cache_places(settings: Settings, places: Sequence[int]) -> set[int]:
@@ -238,7 +259,7 @@ def _spread(
 def _notes(values: Mapping[str, object], geometry: Geometry, settings: Settings) -> list[Message]:
     """Return what a person should know of the settings besides the numbers."""
     notes: list[Message] = []
-    if key_type(geometry, settings.dialect, settings.type_k, settings.type_v) != settings.type_k:
+    if key_type(geometry, settings, settings.type_k, settings.type_v) != settings.type_k:
         text = N_("With %(ratio)s heads per KV head this build keeps keys as q8_0 instead of %(type)s.")
         notes.append(Message(text, {"ratio": geometry.gqa, "type": settings.type_k}))
     if values.get("ctx_size") in (None, 0, "0"):
@@ -256,10 +277,12 @@ def _notes(values: Mapping[str, object], geometry: Geometry, settings: Settings)
     return notes
 
 
-def _fit(ledger: Ledger, index: int, device: Device) -> DeviceFit:
+def _fit(ledger: Ledger, floors: Ledger, index: int, device: Device, bounds: frozenset[str]) -> DeviceFit:
     terms = {**ledger.mib(index), "others": float(device.used)}
     known = [value for value in terms.values() if value is not None]
-    return DeviceFit(device.name, terms, sum(known) if len(known) == len(terms) else None, device.total)
+    total = sum(known) if len(known) == len(terms) else None
+    safety = SAFETY if BOUNDS.difference(bounds).intersection(terms) else 0.0
+    return DeviceFit(device.name, terms, total, device.total, bounds, safety, floors.mib(index))
 
 
 def _verdict(fits: Sequence[DeviceFit]) -> Verdict:
@@ -268,4 +291,4 @@ def _verdict(fits: Sequence[DeviceFit]) -> Verdict:
         return "does not fit"
     if not fits or any(fit.total is None for fit in fits):
         return "unknown"
-    return "fits" if all(fit.total <= fit.capacity for fit in fits if fit.total is not None) else "tight"
+    return "fits" if all(fit.holds for fit in fits) else "tight"

@@ -46,9 +46,11 @@ def check_types(dialect: Dialect, *types: str) -> None:
         raise EstimateError(text, type=wrong[:60], known=", ".join(offered))
 
 
-def key_type(geometry: Geometry, dialect: Dialect, type_k: str, type_v: str) -> str:
+def key_type(geometry: Geometry, settings: Settings, type_k: str, type_v: str) -> str:
     """Return the type that keys really get: the fork changes turbo keys with many heads per KV head."""
-    turbo = dialect == "fork" and type_k.startswith("turbo") and type_k == type_v
+    turbo = (
+        settings.dialect == "fork" and settings.raise_keys and type_k.startswith("turbo") and type_k == type_v
+    )
     return "q8_0" if turbo and (geometry.gqa or 0) >= _UPGRADE_GQA else type_k
 
 
@@ -61,7 +63,7 @@ def cache_sizes(
     """
     if settings.cells is None:
         return None
-    type_k, asked_v = key_type(geometry, settings.dialect, type_k, type_v), type_v
+    type_k, asked_v = key_type(geometry, settings, type_k, type_v), type_v
     cached = [layer for layer in layers if layer.keys]
     sizes: dict[int, int] = {}
     rotated: set[bool] = set()
@@ -71,19 +73,21 @@ def cache_sizes(
         value_type = _boundary(geometry, settings, layer.index, asked_v)
         values = layer.values if settings.flash_attn or not layer.values else widest
         row = _row(type_k, layer.keys, layer.head_k) + _row(value_type, values, layer.head_v)
-        sizes[layer.index] = row * settings.streams * _cells(geometry, settings, layer)
+        sizes[layer.index] = row * settings.streams * layer_cells(geometry, settings, layer)
         if type_k.startswith("turbo") and layer.window not in rotated:
             rotated.add(layer.window)
             sizes[layer.index] += _ROTATIONS
     return sizes
 
 
-def scratch_size(layers: Sequence[Layer], settings: Settings, types: tuple[str, str]) -> int:
-    """Return the bytes for one layer's cache unpacked to F16, which flash attention needs on a card."""
-    if settings.cells is None or not settings.flash_attn or PLAIN_TYPES.issuperset(types):
-        return 0
-    width = max((layer.keys + layer.values for layer in layers), default=0)
-    return 2 * width * settings.cells * settings.streams
+def layer_cells(geometry: Geometry, settings: Settings, layer: Layer) -> int:
+    """Return the tokens that a layer's cache holds for each stream, 0 while the context size is unknown."""
+    cells = settings.cells or 0
+    if not layer.window or settings.swa_full:
+        return cells
+    slots = settings.slots if settings.streams == 1 else 1
+    needed = min(cells, geometry.window * slots + settings.ubatch)
+    return -(-needed // _WINDOW_STEP) * _WINDOW_STEP
 
 
 def state_sizes(layers: Sequence[Layer], rows: int) -> dict[int, int]:
@@ -98,18 +102,10 @@ def snapshots(geometry: Geometry, settings: Settings) -> int | None:
     return settings.snapshots if geometry.nextn <= 1 else None
 
 
-def _cells(geometry: Geometry, settings: Settings, layer: Layer) -> int:
-    cells = settings.cells or 0
-    if not layer.window or settings.swa_full:
-        return cells
-    slots = settings.slots if settings.streams == 1 else 1
-    needed = min(cells, geometry.window * slots + settings.ubatch)
-    return -(-needed // _WINDOW_STEP) * _WINDOW_STEP
-
-
 def _boundary(geometry: Geometry, settings: Settings, index: int, type_v: str) -> str:
     """Return the type of a layer's values: the fork keeps the outer layers better when they are turbo2."""
-    if settings.dialect != "fork" or type_v != "turbo2" or geometry.count < _BOUNDARY_LAYERS:
+    protects = settings.dialect == "fork" and settings.protect_values
+    if not protects or type_v != "turbo2" or geometry.count < _BOUNDARY_LAYERS:
         return type_v
     outer = index < _BOUNDARY or index >= geometry.count - _BOUNDARY
     return "q8_0" if outer else type_v

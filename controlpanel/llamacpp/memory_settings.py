@@ -14,6 +14,12 @@ BATCH, UBATCH = 2048, 512
 CONTEXT_STEP = 256
 CACHE_RAM = 8192
 _DRAFT_MAX: dict[Dialect, int] = {"upstream": 3, "fork": 16}
+VARIABLES = {
+    "TURBO_AUTO_ASYMMETRIC": "turbo_auto_asymmetric",
+    "TURBO_LAYER_ADAPTIVE": "turbo_layer_adaptive",
+}
+"""Variables of the environment that change what a cache takes, with the settings that stand for them."""
+
 _ON = frozenset({"on", "true", "1", "enabled"})
 
 
@@ -23,6 +29,7 @@ class Settings:
 
     `cells` are the tokens that each of `streams` caches holds, None when neither setting nor file says it;
     `gpu_layers` None means all. `shares` are the parts of the tensor split, empty for the server's own way.
+    `raise_keys` and `protect_values` are what TurboQuant builds do unless a variable forbids it.
     `cache_ram` is in MiB, None for no limit. The fields whose names are words of the command line mean the
     same.
     """
@@ -49,6 +56,8 @@ class Settings:
     swa_full: bool
     mmproj_offload: bool
     cache_ram: int | None
+    raise_keys: bool = True
+    protect_values: bool = True
 
     @property
     def snapshots(self) -> int:
@@ -93,6 +102,8 @@ def read_settings(values: Mapping[str, object], dialect: Dialect, native_context
         swa_full=_flag(values, "swa_full", False),
         mmproj_offload=_flag(values, "mmproj_offload", True),
         cache_ram=None if cache_ram < 0 else cache_ram,
+        raise_keys=str(values.get("turbo_auto_asymmetric", 1)) != "0",
+        protect_values=_protects(values.get("turbo_layer_adaptive")),
     )
 
 
@@ -103,6 +114,15 @@ def _slots(values: Mapping[str, object]) -> tuple[int, bool]:
         raise EstimateError(N_("The number of slots cannot be 0: give 1 or more."))
     auto = slots < 0
     return AUTO_SLOTS if auto else slots, _flag(values, "kv_unified", auto)
+
+
+def _protects(mode: object) -> bool:
+    """Tell whether the build keeps outer layers better by itself; its other ways are not known here."""
+    if mode is None:
+        return True
+    if str(mode) != "0":
+        raise EstimateError(N_("The estimate does not take TURBO_LAYER_ADAPTIVE other than 0 into account."))
+    return False
 
 
 def _pad(tokens: int) -> int:

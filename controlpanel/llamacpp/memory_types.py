@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from controlpanel.lib.text import Message, Worded
@@ -15,7 +15,7 @@ HOST = -1
 Dialect = Literal["upstream", "fork"]
 Verdict = Literal["fits", "tight", "does not fit", "unknown"]
 
-# Terms that are upper bounds; all others are exact when they are known.
+# Terms that are upper bounds unless a start has corrected them; all others are exact when they are known.
 BOUNDS = frozenset({"compute", "mtp_compute", "mmproj_compute", "margin"})
 
 
@@ -37,27 +37,44 @@ class DeviceFit:
     """What one card is to hold, by term; None is a term that the file does not tell.
 
     `total` is None while a term is. `capacity` is the card's own size; the term "others" counts against it.
+    `bounds` are the terms that are upper bounds, `floors` what some of them are at least; the part `safety`
+    of the card has to stay free.
     """
 
     name: str
     terms: Mapping[str, float | None]
     total: float | None
     capacity: float
+    bounds: frozenset[str] = BOUNDS
+    safety: float = 0.0
+    floors: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def certain(self) -> float:
-        """Return the sum of the known terms that are no upper bounds."""
-        return sum(value for key, value in self.terms.items() if value is not None and key not in BOUNDS)
+        """Return what the card has to hold for sure: the terms that are no upper bounds, and the floors."""
+        exact = (value for key, value in self.terms.items() if key not in self.bounds)
+        floors = (value for key, value in self.floors.items() if key in self.bounds)
+        return sum(value for value in (*exact, *floors) if value is not None)
+
+    @property
+    def holds(self) -> bool:
+        """Tell whether the card holds all of it and what has to stay free."""
+        return self.total is not None and self.total <= self.capacity * (1 - self.safety)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a server will take. `host` is main memory by term; `why` says what the verdict rests on."""
+    """What a server will take. `host` is main memory by term; `why` says what the verdict rests on.
+
+    `bounds` are the terms that are upper bounds, `floors` what those of main memory are at least.
+    """
 
     devices: tuple[DeviceFit, ...]
     host: Mapping[str, float | None]
     verdict: Verdict
     why: tuple[Message, ...]
+    bounds: frozenset[str] = BOUNDS
+    floors: Mapping[str, float | None] = field(default_factory=dict)
 
 
 class Ledger:

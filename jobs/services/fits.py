@@ -12,6 +12,7 @@ from controlpanel.lib.text import N_, Message
 from controlpanel.lib.words import translate
 from controlpanel.llamacpp.gguf_header import GgufHeader
 from controlpanel.llamacpp.memory import Device, Estimate, EstimateError, estimate
+from controlpanel.llamacpp.memory_learn import Learned
 from controlpanel.llamacpp.memory_types import MIB, Dialect
 from jobs.domain.gpu import GpuSample, Sample
 from jobs.services.gpus import latest
@@ -35,10 +36,14 @@ _NONSENSE = N_("The file or the settings hold numbers that make no sense: the me
 
 @dataclass(frozen=True)
 class Cards:
-    """The cards of this host that can be judged, and what a person should know of them."""
+    """The cards of this host that can be judged, and what a person should know of them.
+
+    `own` is what one process holds of each in MiB, 0 where that is not known.
+    """
 
     devices: tuple[Device, ...]
     why: tuple[Message, ...] = ()
+    own: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,14 +61,18 @@ class FitLine:
     error: str = ""
 
 
-def cards_here(own_pid: int | None = None) -> Cards:
-    """Return the cards with what others hold of them: all that is used but what the process `own_pid` has."""
+def cards_here(own_pid: int | None = None, visible: str | None = None) -> Cards:
+    """Return the cards with what others hold of them: all that is used but what the process `own_pid` has.
+
+    `visible` is what CUDA_VISIBLE_DEVICES says, None when it is not set.
+    """
     found = {host.slug: sample for host, sample in latest() or ()}
     sample = found.get(django_settings.PANEL_HOST)
     if sample is None:
         return Cards(())
-    devices, why = [], _age(sample)
-    for card in sample.gpus.gpus:
+    devices, held, why = [], [], _age(sample)
+    cards = sample.gpus.gpus if visible is None else _visible(sample.gpus.gpus, visible)
+    for card in cards:
         total, used = card.memory_total_mib, card.memory_used_mib
         if card.lost or not total or used is None:
             why.append(Message(N_("GPU %(index)s does not tell its memory: it is left out."), _index(card)))
@@ -74,7 +83,25 @@ def cards_here(own_pid: int | None = None) -> Cards:
             why.append(Message(text, _index(card)))
         name = f"{card.index} · {card.name}" if card.name else str(card.index)
         devices.append(Device(name, float(total), float(max(0, used - own))))
-    return Cards(tuple(devices), tuple(why))
+        held.append(float(own))
+    return Cards(tuple(devices), tuple(why), tuple(held))
+
+
+def _visible(cards: Sequence[GpuSample], wanted: str) -> list[GpuSample]:
+    """Return the cards that the variable names, in its order; none of those after a name that is unknown."""
+    found: list[GpuSample] = []
+    for word in wanted.split(","):
+        named = [card for card in cards if word and _is_called(card, word)]
+        if len(named) != 1:
+            break
+        found += named
+    return found
+
+
+def _is_called(card: GpuSample, word: str) -> bool:
+    if word.isdigit():
+        return card.index == int(word[:9])
+    return (card.uuid or "").lower().startswith(word.lower())
 
 
 def try_estimate(
@@ -83,10 +110,11 @@ def try_estimate(
     settings: Mapping[str, object],
     dialect: Dialect,
     devices: Sequence[Device],
+    learned: Learned | None = None,
 ) -> Estimate | Message:
     """Return the estimate, or why there is none; what a file says never raises."""
     try:
-        return estimate(parts, mmproj, settings, dialect, devices)
+        return estimate(parts, mmproj, settings, dialect, devices, learned)
     except EstimateError as error:
         return error.message
     except (ArithmeticError, ValueError, LookupError, struct.error):

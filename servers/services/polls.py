@@ -11,6 +11,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import close_old_connections
 
+from controlpanel.llamacpp.memory_log import MAX_TEXT
 from controlpanel.llamacpp.serverlog import milestone
 from jobs.adapters import runs as folders
 from jobs.adapters.hostlink import Endpoint, Reply, link
@@ -20,6 +21,7 @@ from servers.domain.facts import read_facts
 from servers.models import Instance
 from servers.services import instances
 from servers.services.instances import Observed
+from servers.services.readings import take_reading
 
 logger = logging.getLogger(__name__)
 TIMEOUT = 3.0  # seconds for one answer
@@ -106,14 +108,9 @@ async def _note_ready(instance: Instance, endpoint: Endpoint, watch: Watch) -> N
         watch.due = time.monotonic() + QUIET
     else:
         await _database(instances.note_step, instance, "ready")
-        await _database(
-            instances.move,
-            instance,
-            Observed.STARTING,
-            Observed.LOADING,
-            Observed.UNRESPONSIVE,
-            to=Observed.READY,
-        )
+        before = (Observed.STARTING, Observed.LOADING, Observed.UNRESPONSIVE)
+        if await _database(instances.move, instance, *before, to=Observed.READY):
+            await _database(take_reading, instance, await asyncio.to_thread(_first_log, endpoint.run_id))
 
 
 async def _facts(endpoint: Endpoint) -> dict[str, Any]:
@@ -129,6 +126,15 @@ async def _facts(endpoint: Endpoint) -> dict[str, Any]:
 
 async def _get(endpoint: Endpoint, path: str) -> Reply:
     return await link(endpoint.host).ask_server(endpoint, path, TIMEOUT)
+
+
+def _first_log(run_id: str) -> str:
+    """Return the beginning of a log, in which a start tells what it took."""
+    try:
+        with folders.log_path(run_id).open("rb") as file:
+            return file.read(MAX_TEXT).decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def _new_milestones(run_id: str, watch: Watch) -> list[str]:

@@ -26,7 +26,7 @@ from jobs.services import gpus
 from jobs.services.builds import capabilities_of
 from jobs.services.fits import fit_line
 from servers.models import Instance
-from servers.services import fit
+from servers.services import estimates
 from tests.fakes.hub import Hub
 from tests.functional import pages
 from tests.models import plain_model, tiny_models
@@ -41,7 +41,7 @@ def fresh(redis_server: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     """No samples and no headers of the tests before."""
     monkeypatch.setattr(gpus, "_shown", None)
     monkeypatch.setattr(gpus, "_next_try", 0.0)
-    fit._read.cache_clear()
+    estimates._read.cache_clear()
 
 
 @pytest.fixture
@@ -260,10 +260,10 @@ def test_a_header_is_read_again_only_when_the_file_changes(
     client = signed_in(bob)
     for _again in range(2):
         preview(client, mainline, model)
-    assert fit._read.cache_info().misses == 1
+    assert estimates._read.cache_info().misses == 1
     path.write_bytes(path.read_bytes()[:100])
     assert "Main memory" not in memory(preview(client, mainline, model))
-    assert fit._read.cache_info().maxsize == 16
+    assert estimates._read.cache_info().maxsize == 16
 
 
 def test_what_the_profiles_own_server_holds_is_free_for_it(
@@ -301,7 +301,7 @@ def test_a_look_at_the_hub_says_whether_the_model_fits(
     say(CARD)
     text = line(peek(client))
     assert re.match(r"Fits : about [\d.]+ GiB of 24\.0 GiB of GPU memory at a context of 8,192 tokens", text)
-    say(replace(CARD, memory_total_mib=1100))
+    say(replace(CARD, memory_total_mib=1400))
     assert line(peek(client)).startswith("Tight : about")
     say(replace(CARD, memory_total_mib=1024))
     assert line(peek(client)).startswith("Does not fit : about")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,11 @@ import pytest
 from controlpanel.demo.tiny_vocabulary import make_vocabulary
 from controlpanel.llamacpp.gguf import read_header
 from controlpanel.llamacpp.memory import estimate
+from controlpanel.llamacpp.memory_log import read_buffers
+from controlpanel.llamacpp.memory_types import HOST
 from tests.engines import running
 
 LAYERS, WIDTH, FEED, HEADS, KV_HEADS = 12, 64, 128, 4, 2
-_SIZE = re.compile(r"(\w+) buffer size = +([\d.]+) MiB")
 
 
 def write_model(path: Path, architecture: str) -> None:
@@ -120,11 +120,9 @@ def test_caches_and_states_equal_the_log(
     extra = ("-lv", "4", "--no-warmup", "--chat-template", "chatml")
     with running(tmp_path, "-m", path, *flags.split(), *extra) as server:
         log = server.log()
-    said: dict[str, float] = {}
-    for kind, size in _SIZE.findall(log[log.rindex("load_tensors: loading model tensors") :]):
-        said[kind] = said.get(kind, 0.0) + float(size)
-    assert host["weights"] == pytest.approx(said["model"], abs=0.01)
-    assert host["kv"] == pytest.approx(said["KV"], abs=0.01)
-    assert (host.get("recurrent") or 0) == pytest.approx(said.get("RS", 0), abs=0.01)
+    said = read_buffers(log).by_place()[HOST]
+    assert host["weights"] == pytest.approx(said["weights"], abs=0.01)
+    assert host["kv"] == pytest.approx(said["kv"], abs=0.01)
+    assert (host.get("recurrent") or 0) == pytest.approx(said.get("recurrent", 0), abs=0.01)
     assert ("recurrent" in host) == (architecture == "granitehybrid")
     assert (host["compute"] or 0) > said["compute"]

@@ -269,8 +269,8 @@ def test_what_is_certain_decides_even_when_a_term_is_unknown() -> None:
     keys = {"block_count": 2, "context_length": 4096, "embedding_length": 1024, "attention.head_count": 8}
     shapes = iter([("output.weight", (1024, 4096), F16)])
     header = make_header("llama4", dict(keys), shapes, 4096)
-    assert estimate(header, None, {}, "upstream", (Device("CUDA0", 7),)).verdict == "does not fit"
-    assert estimate(header, None, {}, "upstream", (Device("CUDA0", 9),)).verdict == "unknown"
+    assert estimate(header, None, {}, "upstream", (Device("CUDA0", 257),)).verdict == "does not fit"
+    assert estimate(header, None, {}, "upstream", (Device("CUDA0", 300),)).verdict == "unknown"
 
 
 def test_a_projector_goes_to_the_first_card_or_stays_in_main_memory(tmp_path: Path) -> None:
@@ -298,8 +298,26 @@ def test_a_projector_of_an_unknown_kind_has_unknown_work_memory() -> None:
 def test_quantised_caches_need_room_to_be_unpacked_for_flash_attention() -> None:
     plain: dict[str, object] = {"ctx_size": 204_800, "parallel": 1}
     quantised = {**plain, "cache_type_k": "q4_0", "cache_type_v": "q4_0"}
-    assert term(BIG, "compute", quantised) - term(BIG, "compute", plain) == 800
+    rotations = (256**2 + 64**2) * 4 / 2**20
+    assert term(BIG, "compute", quantised) - term(BIG, "compute", plain) == 800 + rotations
     assert term(BIG, "margin", quantised, "fork") - term(BIG, "margin", plain, "fork") == 800
+
+
+def test_a_cache_of_f32_is_unpacked_by_the_graph_itself() -> None:
+    plain: dict[str, object] = {"ctx_size": 8192, "parallel": 1}
+    host = estimate(BIG, None, plain, "upstream", ()).host
+    wide = estimate(BIG, None, {**plain, "cache_type_v": "f32"}, "upstream", ()).host
+    assert (wide["compute"] or 0) - (host["compute"] or 0) == 4 * 256 * 2 * 8192 / 2**20
+    packed = estimate(BIG, None, {**plain, "cache_type_v": "q8_0"}, "upstream", ()).host
+    assert (packed["compute"] or 0) - (host["compute"] or 0) < 0.02
+
+
+def test_drafts_and_slots_need_room_for_their_states() -> None:
+    few = {**MTP, "ctx_size": 8192, "draft_max": 1}
+    many = {**few, "draft_max": 9}
+    state = 6144 * 128 * 4 / 2**20
+    more = term(BIG, "compute", many) - term(BIG, "compute", few)
+    assert more == pytest.approx(8 * (state + 248_320 * 4 / 2**20), abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,11 @@ from controlpanel.lib.words import translate
 from controlpanel.llamacpp.gguf import GgufError, GgufHeader, examine, read_header
 from controlpanel.llamacpp.memory import Device, EstimateError, estimate
 from controlpanel.llamacpp.memory_flags import read_flags
+from controlpanel.llamacpp.memory_learn import Learned
+from jobs.models import Build
 from jobs.services.builds import capabilities_named
+from jobs.services.fits import Cards
+from servers.services.learned import backend_of, learned_for
 
 _MAX_GPUS = 64
 _MAX_MIB = 100_000_000
@@ -66,7 +70,8 @@ class Command(JsonCommand):
             model = examine(options["gguf"])
             mmproj: GgufHeader | None = None if options["mmproj"] is None else read_header(options["mmproj"])
             settings, dialect = read_flags(options.get("flags", ()), caps)
-            found = estimate(model.parts, mmproj, settings, dialect, devices)
+            learned = _learned(options["build"], model.parts[0].architecture, devices)
+            found = estimate(model.parts, mmproj, settings, dialect, devices, learned)
         except GgufError as error:
             raise Refused(translate(error.message), code=error.code) from error
         except EstimateError as error:
@@ -95,6 +100,14 @@ class Command(JsonCommand):
         lines.append(_("Main memory:"))
         lines += _terms(value["host"])
         return "\n".join([*lines, value["verdict"], *(f"! {reason}" for reason in value["why"])])
+
+
+def _learned(name: str | None, architecture: str | None, devices: Sequence[Device]) -> Learned | None:
+    """Return what earlier starts of the named build taught."""
+    build = None if name is None else Build.objects.filter(name=name).first()
+    if build is None:
+        return None
+    return learned_for(build, architecture, backend_of(build, Cards(tuple(devices))))
 
 
 def _rounded(terms: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -1,0 +1,100 @@
+"""What a memory estimate of a profile is made from: headers, settings, cards, and what starts have taught."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from django.conf import settings as django_settings
+
+from controlpanel.lib.text import N_, Message
+from controlpanel.llamacpp.capabilities import Capabilities
+from controlpanel.llamacpp.extra_args import ExtraArgsError, parse_extra
+from controlpanel.llamacpp.gguf import GgufError, GgufHeader, examine, shard_paths
+from controlpanel.llamacpp.memory import Estimate, EstimateError
+from controlpanel.llamacpp.memory_flags import read_flags
+from controlpanel.llamacpp.memory_learn import Learned
+from controlpanel.llamacpp.memory_settings import VARIABLES
+from controlpanel.llamacpp.memory_types import Dialect
+from jobs.models import ModelArtifact, Run
+from jobs.services.builds import capabilities_of
+from jobs.services.fits import Cards, cards_here, try_estimate
+from servers.models import Instance
+from servers.services.learned import backend_of, learned_for
+from servers.services.profiles import ProfileData
+
+KEPT = 16  # models whose headers stay in memory
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a server is made from; `fixed` are the settings that extra arguments decide."""
+
+    data: ProfileData
+    caps: Capabilities
+    parts: tuple[GgufHeader, ...]
+    projector: GgufHeader | None
+    settings: Mapping[str, object]
+    fixed: frozenset[str]
+    dialect: Dialect
+
+    def learned(self, cards: Cards) -> Learned | None:
+        """Return what earlier starts on such cards taught."""
+        build = self.data.build
+        return learned_for(build, self.parts[0].architecture, backend_of(build, cards))
+
+    def estimate(self, cards: Cards) -> Estimate | Message:
+        """Return the estimate for these cards, or why there is none."""
+        learned = self.learned(cards)
+        return try_estimate(self.parts, self.projector, self.settings, self.dialect, cards.devices, learned)
+
+
+def inputs_of(data: ProfileData) -> Inputs:
+    """Return what an estimate of a profile needs; EstimateError says what is wrong with files or settings."""
+    caps = capabilities_of(data.build)
+    try:
+        extra, dialect = read_flags(parse_extra(data.extra_args), caps)
+        parts = headers_of(data.model)
+        projector = headers_of(data.mmproj)[0] if data.mmproj else None
+    except (GgufError, ExtraArgsError) as error:
+        raise EstimateError.of(error.message) from error
+    variables = {key: data.environment[name] for name, key in VARIABLES.items() if name in data.environment}
+    settings = {**data.settings, **extra, **variables}
+    return Inputs(data, caps, parts, projector, settings, frozenset(extra), dialect)
+
+
+def cards_of(data: ProfileData, own_pid: int | None = None) -> Cards:
+    """Return the cards that a profile's server can use; `own_pid` is its process, which may be stopped."""
+    if data.build.inputs.get("backend") == "cpu":
+        return Cards((), (Message(N_("This build uses no GPU: everything goes to main memory.")),))
+    cards = cards_here(own_pid, data.environment.get("CUDA_VISIBLE_DEVICES"))
+    if not cards.devices or capabilities_of(data.build).devices:
+        return cards
+    text = N_("This build named no GPU when it was probed: without GPU support all goes to main memory.")
+    return Cards(cards.devices, (*cards.why, Message(text)), cards.own)
+
+
+def pid_of(profile_pk: int | None) -> int | None:
+    """Return the process of a profile's running server."""
+    found = Instance.objects.filter(profile_id=profile_pk, run__state__in=Run.ACTIVE)
+    return found.values_list("run__pid", flat=True).first()
+
+
+def headers_of(artifact: ModelArtifact) -> tuple[GgufHeader, ...]:
+    """Return the headers of all parts of a model; raises GgufError, EstimateError for another host's file."""
+    if artifact.host.slug != django_settings.PANEL_HOST:
+        raise EstimateError(N_("%(name)s lies on another host: its header is not read."), name=artifact.name)
+    sizes, times = [], []
+    for path in shard_paths(Path(artifact.path)):
+        with suppress(OSError, ValueError):  # a part that is missing is told by who reads it
+            about = path.stat()
+            sizes.append(about.st_size)
+            times.append(about.st_mtime_ns)
+    return _read(artifact.path, sum(sizes), max(times, default=0))
+
+
+@lru_cache(maxsize=KEPT)
+def _read(path: str, size: int, mtime_ns: int) -> tuple[GgufHeader, ...]:
+    """Read the headers, once as long as no part of the model changes."""
+    return examine(path).parts
