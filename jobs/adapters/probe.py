@@ -4,11 +4,12 @@ import hashlib
 import importlib.util
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from controlpanel.lib.text import N_, Worded
 from controlpanel.llamacpp.capabilities import Capabilities, capabilities_from, why_not_a_server
-from jobs.adapters.commands import CommandError, run_bounded
+from jobs.adapters.commands import CommandError, Output, run_bounded
 
 HELP_LIMIT = 4 * 1024 * 1024  # bytes
 SECONDS = 30.0
@@ -23,24 +24,10 @@ class ProbeError(Worded):
 def probe_binary(path: Path) -> Capabilities:
     """Run the binary with --version, --help and --list-devices; raise ProbeError with words."""
     check_executable(path)
-    with tempfile.TemporaryDirectory(prefix="panel-probe-") as empty:
-        # An empty configuration folder: the host's config.ini must not change what --help says.
-        env = {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": empty,
-            "XDG_CONFIG_HOME": empty,
-            "LANG": "C.UTF-8",
-        }
-        env |= {k: v for k, v in os.environ.items() if k.startswith(("CUDA_", "HIP_", "LD_LIBRARY_PATH"))}
-        try:
-            shown = {
-                flag: run_bounded(
-                    [str(path), flag], seconds=SECONDS, limit=HELP_LIMIT, env=env, cwd=Path(empty)
-                )
-                for flag in ("--help", "--version", "--list-devices")
-            }
-        except CommandError as error:
-            raise ProbeError.of(error.message) from error
+    try:
+        shown = {flag: ask_binary([str(path), flag]) for flag in ("--help", "--version", "--list-devices")}
+    except CommandError as error:
+        raise ProbeError.of(error.message) from error
     help_output = shown["--help"]
     if help_output.code < 0:
         raise ProbeError(
@@ -57,6 +44,25 @@ def probe_binary(path: Path) -> Capabilities:
     if reason:
         raise ProbeError("%(path)s: %(reason)s", path=path, reason=reason)
     return found
+
+
+def ask_binary(
+    argv: list[str], seconds: float = SECONDS, environment: Mapping[str, str] | None = None
+) -> Output:
+    """Run a program of llama.cpp that prints something and ends; raises CommandError.
+
+    Its configuration folder is empty: the host's config.ini must not change what it says.
+    """
+    with tempfile.TemporaryDirectory(prefix="panel-probe-") as empty:
+        env = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": empty,
+            "XDG_CONFIG_HOME": empty,
+            "LANG": "C.UTF-8",
+        }
+        env |= {k: v for k, v in os.environ.items() if k.startswith(("CUDA_", "HIP_", "LD_LIBRARY_PATH"))}
+        env |= environment or {}
+        return run_bounded(argv, seconds=seconds, limit=HELP_LIMIT, env=env, cwd=Path(empty))
 
 
 def check_executable(path: Path) -> None:

@@ -13,9 +13,12 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 
 from controlpanel.demo.tiny_model import make_text_model
-from controlpanel.llamacpp.capabilities import Capabilities
+from controlpanel.llamacpp.capabilities import Capabilities, capabilities_from
+from controlpanel.llamacpp.command import Managed, render
+from controlpanel.llamacpp.fitparams import measure_args, parse_measured
 from controlpanel.llamacpp.gguf import read_header
 from controlpanel.llamacpp.helptext import parse_help, unparsed_lines
+from controlpanel.llamacpp.memory import estimate
 from controlpanel.llamacpp.serverlog import MILESTONES, last_errors, milestone
 from jobs.adapters import runs
 from jobs.adapters.hostlink import link
@@ -159,3 +162,19 @@ def test_what_llama_quantize_writes_is_read_by_the_header_reader(tmp_path: Path)
     assert after.file_size < 0.7 * before.file_size and after.missing_bytes == 0
     assert after.tensor_names == before.tensor_names
     assert (after.nextn_layers, after.context_length) == (1, 4096)
+
+
+def test_the_tool_beside_it_measures_what_is_estimated(caps: Capabilities, tmp_path: Path) -> None:
+    model, _projector = tiny_models(tmp_path)
+    settings = {"ctx_size": 8192, "parallel": 2, "cache_type_k": "q8_0", "flash_attn": "on"}
+    managed = Managed(model=str(model), mmproj=None, alias="tiny", port=1)
+    known = capabilities_from(tool("llama-fit-params", "--help"))
+    args, left = measure_args(render(caps, settings, (), managed).lines, known)
+    rows = parse_measured(tool("llama-fit-params", *args))
+    assert [row.name for row in rows] == ["Host"] and left == []
+    host = estimate(read_header(model), None, settings, "upstream", ()).host
+    assert host["weights"] is not None and host["kv"] is not None
+    # The tool prints whole MiB, rounded down.
+    assert 0 <= host["weights"] - rows[0].model < 1
+    assert 0 <= host["kv"] + (host["recurrent"] or 0) - rows[0].context < 2
+    assert (host["compute"] or 0) >= rows[0].compute
