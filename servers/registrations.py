@@ -5,7 +5,7 @@ from jobs.registry import register_kind, register_subject
 from jobs.runtime.duties import Duty, register_duty
 from jobs.services.runs import register_run_kind
 from servers import topics
-from servers.services import instances, launch, polls, settle
+from servers.services import instances, launch, measure, polls, settle
 from servers.views.rows import server_subjects
 
 
@@ -13,6 +13,9 @@ def register() -> None:
     """Called once from AppConfig.ready()."""
     register_kind(instances.LAUNCH, "control", launch.LaunchRunner(), N_("Start of a server"))
     register_kind(instances.STOP, "control", launch.StopRunner(), N_("Stop of a server"))
+    register_kind(
+        measure.MEASURE, "control", measure.MeasureRunner(), N_("Measurement of a profile's memory")
+    )
     register_subject("instance", server_subjects)
     register_run_kind(launch.RUN_KIND, settle.server_ended)
     register_duty(Duty("servers", 1, polls.poll_instances))

@@ -9,6 +9,8 @@ from django.http import HttpRequest
 
 from jobs.models import AuditEntry
 
+MAX_REASON = 1000  # characters of what a person gives as the reason of a change
+
 
 @dataclass(frozen=True)
 class Actor:

@@ -59,9 +59,8 @@ class Step:
 
 def builds() -> QuerySet[Build]:
     """Return all builds with what a page shows of them."""
-    return Build.objects.select_related("host", "config__repository", "created_by").prefetch_related(
-        "profiles"
-    )
+    rows = Build.objects.select_related("host", "config__repository", "created_by")
+    return rows.prefetch_related("profiles", "known_good_revisions__profile")
 
 
 def topic_arg(build: Build, step: str) -> str:
@@ -164,6 +163,10 @@ def why_kept(build: Build, profiles: list[Any]) -> str:
     if profiles:
         names = ", ".join(profile.name for profile in profiles)
         return _("Profiles use this build: %(names)s.") % {"names": names}
+    kept = build.known_good_revisions.all()
+    if kept:
+        names = ", ".join(str(revision) for revision in kept)
+        return _("These known-good revisions use it: %(names)s.") % {"names": names}
     if build.state in Build.WORKING:
         return _("Work on this build goes on: it is %(state)s.") % {"state": build.word}
     return ""

@@ -3,5 +3,7 @@
 from servers.models.conversation import Conversation, Turn
 from servers.models.instance import Instance
 from servers.models.profile import ServerProfile
+from servers.models.reading import StartReading
+from servers.models.revision import ProfileRevision
 
-__all__ = ["Conversation", "Instance", "ServerProfile", "Turn"]
+__all__ = ["Conversation", "Instance", "ProfileRevision", "ServerProfile", "StartReading", "Turn"]

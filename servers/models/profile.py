@@ -22,6 +22,7 @@ class ServerProfile(models.Model):
     )
     settings = models.JSONField(default=dict)  # meanings that were touched; absent = the build's default
     extra_args = models.TextField(blank=True)
+    environment = models.JSONField(default=dict)  # variables of the server's process, name -> value
     revision = models.PositiveIntegerField(default=1)
     created_by = models.ForeignKey(
         django_settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"

@@ -3,13 +3,14 @@
 import json
 from http import HTTPStatus
 
-from jobs.adapters.hostlink import link
+from jobs.adapters.hostlink import Endpoint, link
 from jobs.adapters.loopback import ServerUnreachable
 from servers.domain.facts import busy_slots
-from servers.models import Instance
+from servers.models import Instance, ServerProfile, Turn
 from servers.services.instances import Observed, endpoint_of
 
 SECONDS = 1.0
+ASKERS = 20
 ANSWERS = (Observed.READY, Observed.UNRESPONSIVE)
 
 
@@ -18,10 +19,20 @@ async def in_flight(instance: Instance) -> int | None:
     endpoint = endpoint_of(instance)
     if instance.observed not in ANSWERS:
         return 0
-    if endpoint is None:
-        return None
+    return None if endpoint is None else await requests_at(endpoint)
+
+
+async def requests_at(endpoint: Endpoint) -> int | None:
+    """Return how many requests the server there works on, None when it does not say so within a second."""
     try:
         reply = await link(endpoint.host).ask_server(endpoint, "/slots", SECONDS)
         return busy_slots(json.loads(reply.body)) if reply.status == HTTPStatus.OK else None
     except (ServerUnreachable, ValueError):
         return None
+
+
+def asked_by(profile: ServerProfile) -> list[tuple[str, str]]:
+    """Return who waits for an answer of the playground, and in which conversation; at most ASKERS."""
+    rows = Turn.objects.filter(conversation__profile=profile, state=Turn.State.STREAMING)
+    found = rows.values_list("conversation__user__username", "conversation__title")
+    return [(str(name), str(title)) for name, title in found[:ASKERS]]

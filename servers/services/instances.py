@@ -18,13 +18,14 @@ from controlpanel.lib.words import stored
 from controlpanel.llamacpp.serverlog import last_errors
 from jobs.adapters.hostlink import Endpoint
 from jobs.models import Job, Run
-from jobs.services.audit import Actor, record
+from jobs.services.audit import MAX_REASON, Actor, record
 from jobs.services.jobs import create_job, request_cancel
 from servers.models import Instance, ServerProfile
 
 LAUNCH = "server.launch"
 STOP = "server.stop"
 PORT_TRIES = 5
+MAX_WAIT = 3600.0  # seconds that a stop waits for requests in flight at most
 Observed = Instance.Observed
 Desired = Instance.Desired
 
@@ -50,20 +51,47 @@ def request_start(actor: Actor, profile: ServerProfile) -> None:
         publish_on_commit("instance", instance.pk)
 
 
-def request_stop(actor: Actor, profile: ServerProfile) -> Job:
-    """Ask for the profile's server to end and return the job; Refused when it is not running."""
-    with transaction.atomic():
-        instance = _stopping(profile)
-        record(actor, "server.stop", profile)
-        return create_job(actor, STOP, profile.build.host, "instance", instance.pk, {"then_start": False})
+def request_stop(actor: Actor, profile: ServerProfile, wait: float = 0.0, reason: str = "") -> Job:
+    """Ask for the profile's server to end and return the job; Refused when it is not running.
+
+    The job waits up to `wait` s for the requests in flight; new ones are refused meanwhile.
+    """
+    return _request_end(actor, "server.stop", profile, wait, reason, then_start=False)
 
 
-def request_restart(actor: Actor, profile: ServerProfile) -> None:
-    """Stop the server and start it again with the profile as it is now."""
+def request_restart(actor: Actor, profile: ServerProfile, wait: float = 0.0, reason: str = "") -> Job:
+    """Stop the server as `request_stop` does and start it again with the profile as it is then."""
+    return _request_end(actor, "server.restart", profile, wait, reason, then_start=True)
+
+
+def _request_end(
+    actor: Actor, action: str, profile: ServerProfile, wait: float, reason: str, *, then_start: bool
+) -> Job:
+    params = {"then_start": then_start, "wait": min(max(wait, 0.0), MAX_WAIT)}
     with transaction.atomic():
         instance = _stopping(profile)
-        record(actor, "server.restart", profile)
-        create_job(actor, STOP, profile.build.host, "instance", instance.pk, {"then_start": True})
+        told = {"wait": params["wait"], "reason": reason[:MAX_REASON]}
+        record(actor, action, profile, after={key: value for key, value in told.items() if value} or None)
+        return create_job(actor, STOP, profile.build.host, "instance", instance.pk, params)
+
+
+def cut_now(actor: Actor, profile: ServerProfile) -> None:
+    """End a stop's waiting for the requests in flight; Refused when none waits."""
+    with transaction.atomic():
+        instance = Instance.objects.get(profile=profile)
+        waiting = jobs_of(instance, STOP).select_for_update().filter(state__in=Job.ACTIVE)
+        job = next((row for row in waiting if waits(row)), None)
+        if job is None:
+            raise Refused(_("The server does not wait for requests any more."))
+        job.params = {**job.params, "wait": 0.0}
+        job.save(update_fields=["params"])
+        record(actor, "server.cut", profile)
+        publish_on_commit("instance", instance.pk)
+
+
+def waits(job: Job) -> bool:
+    """Tell whether a stop still waits, or is going to wait, for requests in flight."""
+    return bool(job.params.get("wait")) and not job.params.get("asked")
 
 
 def _stopping(profile: ServerProfile) -> Instance:

@@ -4,6 +4,7 @@ import os
 import time
 from pathlib import Path
 
+from asgiref.sync import async_to_sync
 from django.conf import settings
 
 from controlpanel.lib.text import N_, Message
@@ -20,12 +21,15 @@ from jobs.services.audit import Actor
 from jobs.services.jobs import Claimed
 from servers.models import Instance
 from servers.services import instances
-from servers.services.instances import LAUNCH, Observed
+from servers.services.flight import requests_at
+from servers.services.instances import LAUNCH, Observed, waits
 from servers.services.profiles import render_profile
 
 RUN_KIND = "server"
 NOT_SPAWNED = Message(N_("The process was never started."))
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
+DRAIN_EVERY = 0.5  # seconds between two looks at the requests in flight
+SILENT = 5  # looks without an answer after which nobody is waited for
 
 
 class LaunchRunner(Runner):
@@ -99,6 +103,9 @@ class StopRunner(Runner):
         if instance is None:
             return
         if instance.observed == Observed.STOPPING:
+            if waits(job.row):
+                job.step("drain")
+                _drain(job, instance)
             job.step("stop")
             job.wait(lambda: not instances.has_active_job(instance, LAUNCH), 60)
             instance.refresh_from_db()
@@ -126,6 +133,25 @@ class StopRunner(Runner):
             folders.kill(run.pk)
             if not job.wait(ended, 10):
                 raise WorkFailed(N_("The server's process does not end, not even after SIGKILL."))
+
+
+def _drain(job: Claimed, instance: Instance) -> None:
+    """Wait for the requests in flight, until they are done, somebody cuts them, or nobody can tell."""
+    endpoint = instances.endpoint_of(instance)
+    # From the begin of the step, whichever worker began it.
+    deadline = job.row.steps[-1]["started_at"] + float(job.params["wait"])
+    silent = 0
+    while endpoint is not None and time.time() < deadline and silent < SILENT:
+        busy = async_to_sync(requests_at)(endpoint)
+        if busy == 0:
+            return
+        silent = silent + 1 if busy is None else 0
+        job.progress(0, busy or 0, "")
+        job.check()
+        time.sleep(DRAIN_EVERY)
+        row = Job.objects.filter(pk=job.row.pk).first()
+        if row is None or not waits(row):
+            return
 
 
 def _instance(job: Claimed) -> Instance | None:

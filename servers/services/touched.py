@@ -8,7 +8,7 @@ from controlpanel.llamacpp.meanings import MEANINGS
 from controlpanel.llamacpp.problems import Problem, errors
 from jobs.models import Build
 from servers.models import ServerProfile
-from servers.services.profiles import ProfileData, render_data
+from servers.services.profiles import ProfileData, data_of, render_data
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,13 @@ def touched_profiles(old: Build, new: Build) -> list[Touched]:
     return sorted((_touched(row, old, new) for row in rows), key=lambda found: order.index(found.outcome))
 
 
+def arguments_between(before: ProfileData, after: ProfileData) -> list[Argument]:
+    """Return the arguments that differ between the command lines of two states of a profile."""
+    return _arguments(render_data(before).lines, render_data(after).lines)
+
+
 def _touched(profile: ServerProfile, old: Build, new: Build) -> Touched:
-    before, after = render_data(_data(profile, old)), render_data(_data(profile, new))
+    before, after = render_data(data_of(profile, old)), render_data(data_of(profile, new))
     wrong = errors(after.problems)
     return Touched(
         profile=profile,
@@ -56,18 +61,6 @@ def _touched(profile: ServerProfile, old: Build, new: Build) -> Touched:
         errors=wrong,
         warnings=[one for one in after.problems if one not in wrong and one not in before.problems],
         broken=bool(errors(before.problems)),
-    )
-
-
-def _data(profile: ServerProfile, build: Build) -> ProfileData:
-    return ProfileData(
-        name=profile.name,
-        build=build,
-        model=profile.model,
-        mmproj=profile.mmproj,
-        port=profile.port,
-        settings=profile.settings,
-        extra_args=profile.extra_args,
     )
 
 

@@ -11,10 +11,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from controlpanel.llamacpp.meanings import MEANINGS
-from jobs.models import Build, Run
+from jobs.models import Build, Job, Run
 from jobs.registry import Subject
 from jobs.views.work import Wait, waits_by_subject
 from servers.models import Instance
+from servers.services.instances import STOP, jobs_of, waits
+from servers.services.readings import reading_of
 
 Observed = Instance.Observed
 PAST_RUNS = 10
@@ -121,9 +123,20 @@ def server_context(instance: Instance) -> dict[str, Any]:
             if key in MEANINGS
         ],
         "steps": steps_of(instance),
+        "draining": draining(instance),
+        "reading": reading_of(run) if run else None,
         "command": shlex.join(run.argv) if run and run.argv else "",
         "runs": Run.objects.filter(subject_kind="instance", subject_id=str(instance.pk))[:PAST_RUNS],
     }
+
+
+def draining(instance: Instance) -> dict[str, int] | None:
+    """Return {"busy"}, the requests that a stop waits for (0: not known), or None when none waits."""
+    if instance.observed != Observed.STOPPING:
+        return None
+    stops = jobs_of(instance, STOP).filter(state__in=Job.ACTIVE)
+    job = next((row for row in stops if waits(row)), None)
+    return {"busy": int(job.progress.get("total") or 0)} if job else None
 
 
 def buttons_of(instance: Instance) -> list[Button]:
