@@ -2,23 +2,33 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from controlpanel.lib.access import role_required
+from controlpanel.lib.access import has_role, role_required
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.htmx import leave, say_no
 from controlpanel.lib.listing import tidy
+from controlpanel.llamacpp.environment import KNOWN
 from controlpanel.llamacpp.meaning_kinds import whole
-from jobs.models import Build, ModelArtifact
+from jobs.models import ModelArtifact
 from jobs.services.audit import Actor
-from servers.forms import Preview, ProfileForm, initial_of, preview_of, usable_builds
+from jobs.services.fits import STATES
+from jobs.services.gpus import latest
+from servers.form_changes import change_of
+from servers.form_preview import Preview, preview_of
+from servers.form_templates import chosen_in, filled, rows_for, template_named
+from servers.forms import ProfileForm, initial_of, usable_builds
 from servers.models import Instance, ServerProfile
 from servers.services import profiles as service
-from servers.services.fit import Fit, fit_of, pid_of
+from servers.services.estimates import pid_of
+from servers.services.fit import fit_of
+from servers.services.instances import request_restart
+from servers.services.suggestions import suggestions_of
 from servers.views.lists import PROFILES, profiles_table
 
 
@@ -38,17 +48,14 @@ def profiles(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required("operator")
 def profile_new(request: HttpRequest) -> HttpResponse:
-    """Make a profile."""
-    first: dict[str, Any] = {
-        "build": Build.objects.filter(state=Build.State.READY)
-        .order_by("-created_at", "-pk")
-        .values_list("pk", flat=True)
-        .first(),
-        "model": ModelArtifact.objects.filter(kind="model", complete=True)
-        .values_list("pk", flat=True)
-        .first(),
-    }
-    return _edit(request, None, first)
+    """Make a profile; `template` fills the form, and build, model and so on may be given too."""
+    first = chosen_in(request.GET)
+    template = template_named(request.GET.get("template"))
+    more: dict[str, Any] = {"templates": rows_for(first)} if request.method != "POST" else {}
+    if template and request.method != "POST":
+        first = filled(first, template)
+        more["template"] = next(row for row in more["templates"] if row.key == template.key)
+    return _edit(request, None, first, more)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -65,6 +72,8 @@ def profile_duplicate(request: HttpRequest, pk: int) -> HttpResponse:
     """Show the form for a new profile with the values of another one."""
     profile = get_object_or_404(_profiles(), pk=pk)
     first = {**initial_of(profile), "name": _("%(name)s copy") % {"name": profile.name[:50]}, "port": None}
+    if profile.environment and not has_role(request.user, "admin"):
+        messages.info(request, _("The variables are not taken over: only an admin may set them."))
     return _edit(request, None, first)
 
 
@@ -72,11 +81,21 @@ def profile_duplicate(request: HttpRequest, pk: int) -> HttpResponse:
 @role_required("operator")
 def profile_preview(request: HttpRequest) -> HttpResponse:
     """Render the consequence of the form as it is typed; its fields too once another build was chosen."""
-    preview = preview_of(ProfileForm(request.POST), typing=True)
+    pk = whole(request.POST.get("profile"))
+    profile = ServerProfile.objects.filter(pk=pk).first() if pk else None
+    preview = preview_of(ProfileForm(request.POST, user=request.user, profile=profile), typing=True)
+    with_fields = request.POST.get("shown_build") != request.POST.get("build")
     context = {
         "preview": preview,
-        "fit": _fit(preview, whole(request.POST.get("profile"))),
-        "with_fields": request.POST.get("shown_build") != request.POST.get("build"),
+        **_fit(preview, pk, "suggest" in request.POST),
+        "change": change_of(preview.data, _old_build(request)),
+        "with_fields": with_fields,
+        # A field that its group only names has no control and sends nothing.
+        "noted": [
+            view
+            for key, view in preview.fields.items()
+            if not view.flag or (not with_fields and (key in request.POST or not view.folded))
+        ],
     }
     return render(request, "servers/_profile_preview.html", {**context, "oob": True})
 
@@ -95,40 +114,90 @@ def profile_delete(request: HttpRequest, pk: int) -> HttpResponse:
     return leave(request, "profiles")
 
 
-def _edit(request: HttpRequest, profile: ServerProfile | None, first: dict[str, Any]) -> HttpResponse:
+def _edit(
+    request: HttpRequest,
+    profile: ServerProfile | None,
+    first: dict[str, Any],
+    more: dict[str, Any] | None = None,
+) -> HttpResponse:
     """Show the form, or save it; a form with errors comes back with them at their fields."""
-    form = ProfileForm(request.POST) if request.method == "POST" else ProfileForm(_as_data(first))
+    data = request.POST if request.method == "POST" else _as_data(first)
+    form = ProfileForm(data, user=request.user, profile=profile)
     if request.method == "POST":
-        data = form.profile_data() if form.is_valid() else None
-        if data is not None and not preview_of(form).error_count:
-            try:
-                saved = service.save_profile(Actor.web(request), profile, data)
-            except Refused as reason:
-                form.add_error(reason.field if reason.field in form.fields else None, str(reason))
-            else:
-                messages.success(request, _("The profile %(name)s is saved.") % {"name": saved.name})
-                return redirect("server-detail", saved.pk)
+        saved = _save(request, profile, form)
+        if saved is not None:
+            return redirect("server-detail", saved.pk)
+    return show_form(request, profile, form, more)
+
+
+def show_form(
+    request: HttpRequest,
+    profile: ServerProfile | None,
+    form: ProfileForm,
+    more: dict[str, Any] | None = None,
+) -> HttpResponse:
+    """Render the page of a profile's form; a form that was posted to it shows what is missing."""
     preview = preview_of(form, typing=request.method != "POST")
-    running = profile is not None and profile.instance.observed not in Instance.RESTING
+    posted = request.POST.get("based_on", "")
     context = {
         "section": "profiles",
         "topics": "jobs",
         "profile": profile,
-        "running": running,
+        "based_on": posted if posted.isdigit() else profile.revision if profile else "",
+        "reason": request.POST.get("reason", ""),
+        "running": profile is not None and profile.instance.observed not in Instance.RESTING,
         "preview": preview,
-        "fit": _fit(preview, profile.pk if profile else None),
-        "missing": [] if first.get("build") and first.get("model") else _missing(),
+        **_fit(preview, profile.pk if profile else None),
+        "change": change_of(preview.data, _old_build(request)),
+        "cards": _cards(),
+        "variables": [(variable.name, _(variable.help)) for variable in KNOWN.values()],
+        "missing": [] if preview.data else _missing(),
     }
-    return render(request, "servers/profile_form.html", context)
+    return render(request, "servers/profile_form.html", {**context, **(more or {})})
 
 
-def _fit(preview: Preview, profile_pk: int | None) -> Fit | None:
-    """Return what the form's server takes; None without a build or a model."""
+def _old_build(request: HttpRequest) -> int | None:
+    """Return the build that the form had before the one it has now, as far as the page knows."""
+    shown = request.POST.get("shown_build")
+    return whole(shown if shown != request.POST.get("build") else request.POST.get("old_build"))
+
+
+def _save(request: HttpRequest, profile: ServerProfile | None, form: ProfileForm) -> ServerProfile | None:
+    """Save the form, and restart the server when that is asked for too; None when the form has errors."""
+    data = form.profile_data() if form.is_valid() else None
+    if data is None or preview_of(form).error_count:
+        return None
+    actor, reason = Actor.web(request), request.POST.get("reason", "").strip()
+    try:
+        saved = service.save_profile(actor, profile, data, reason, whole(request.POST.get("based_on")))
+    except Refused as refusal:
+        form.add_error(refusal.field if refusal.field in form.fields else None, str(refusal))
+        return None
+    messages.success(request, _("The profile %(name)s is saved.") % {"name": saved.name})
+    if request.POST.get("then") == "restart":
+        try:
+            request_restart(actor, saved, float(whole(request.POST.get("wait")) or 0), reason)
+        except Refused as refusal:
+            say_no(request, refusal)
+    return saved
+
+
+def _fit(preview: Preview, profile_pk: int | None, suggest: bool = False) -> dict[str, Any]:
+    """Return what the form's server takes, and what to change when that is too much or somebody asks."""
     data = preview.data
     if data is None:
-        return None
+        return {"fit": None}
     own_pid = pid_of(profile_pk) if profile_pk else None
-    return fit_of(data.build, data.model, data.mmproj, data.settings, data.extra_args, own_pid)
+    fit = fit_of(data, own_pid)
+    wanted = suggest or fit.state in (STATES["tight"], STATES["does not fit"])
+    return {"fit": fit, "suggestions": suggestions_of(data, own_pid) if wanted and fit.cards else None}
+
+
+def _cards() -> list[tuple[str, str]]:
+    """Return the NVIDIA cards of this host: (number and name, UUID)."""
+    sample = {host.slug: sample for host, sample in latest() or ()}.get(settings.PANEL_HOST)
+    cards = sample.gpus.gpus if sample else ()
+    return [(f"{card.index} · {card.name or 'GPU'}", card.uuid) for card in cards if card.uuid]
 
 
 def _as_data(first: dict[str, Any]) -> dict[str, Any]:

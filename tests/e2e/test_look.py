@@ -23,6 +23,7 @@ from jobs.models import Host, Job
 from jobs.services.audit import Actor, record
 from jobs.services.hosts import local_host
 from servers.models import Conversation, Instance, ServerProfile, Turn
+from servers.services.profiles import data_of, values_of
 from tests.e2e.panel import CHROMIUM, CHROMIUM_ARGS
 from tests.functional import pages
 from tests.functional.test_pages_builds import ended, stored, working
@@ -83,6 +84,9 @@ def furnish(alice: User) -> dict[str, str]:
         settings=asked,
         revision=2,
     )
+    pages.revision(daily, reason="Longer documents. " * 6, author=alice, kept_build=fork)
+    before = {**values_of(data_of(daily)), "settings": {"cache_type_k": "turbo4"}}
+    pages.revision(daily, number=1, values=before, author=alice)
     run = pages.run_of(daily, pid=4711, argv=["/opt/llama-server", "--model", f"/data/{LONG}.gguf"])
     steps = [{"key": key, "at": time.time()} for key in ("queued", "preflight", "spawn", "loading")]
     loading = pages.profile("Loads", "loading", {"steps": steps}, build=mainline, model=qwen)
@@ -118,9 +122,11 @@ def furnish(alice: User) -> dict[str, str]:
     moving = pages.download(LONG, pages.loading(2**30, 2**32, 5e7, 61.0), state="loading", folder="/data/2")
     names: dict[str, list[Any]] = {
         **{name: [] for name in ("overview", "servers", "profiles", "models", "builds", "activity", "audit")},
-        **{name: [] for name in ("gpus", "playground", "profile-new", "model-register", "build-register")},
+        **{name: [] for name in ("gpus", "playground", "profile-new", "profile-import")},
+        **{name: [] for name in ("model-register", "build-register")},
         **{name: [] for name in ("build-configs", "config-new", "toolchain", "repositories")},
         **{name: [] for name in ("model-find", "downloads", "model-folders", "hub-tokens")},
+        **{name: [daily.pk] for name in ("profile-revisions", "profile-export")},
         **{name: [] for name in ("account_change_password", "account_logout")},
         "server-detail": [daily.pk],
         "profile-edit": [daily.pk],

@@ -29,7 +29,8 @@ from jobs.services.artifacts import read_fields
 from jobs.services.building import MAKE
 from jobs.services.downloads import LOAD
 from jobs.services.hosts import local_host
-from servers.models import Instance, ServerProfile
+from servers.models import Instance, ProfileRevision, ServerProfile
+from servers.services.profiles import data_of, names_of, values_of
 from tests.fakes.hub import Hub
 from tests.models import plain_model, tiny_models
 
@@ -211,6 +212,13 @@ def profile(
     row = ServerProfile.objects.create(name=name, slug=name.lower().replace(" ", "-"), **fields)
     Instance.objects.create(profile=row, observed=observed, **{"revision": row.revision, **(instance or {})})
     return row
+
+
+def revision(row: ServerProfile, **fields: Any) -> ProfileRevision:
+    """The revision at which a profile stands; `fields` hold other columns."""
+    data = data_of(row)
+    values = {"number": row.revision, "values": values_of(data), "names": names_of(data)}
+    return ProfileRevision.objects.create(profile=row, **{**values, **fields})
 
 
 def run_of(row: ServerProfile, **fields: Any) -> Run:

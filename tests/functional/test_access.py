@@ -12,6 +12,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from jobs.models import Job
 from servers.models import Conversation, Turn
+from servers.services.measure import MEASURE
 from tests.functional import pages
 
 pytestmark = pytest.mark.django_db
@@ -91,12 +92,21 @@ EXPECTED: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "server-start": ("operator", POST, ("profile",)),
     "server-stop": ("operator", POST, ("profile",)),
     "server-restart": ("operator", POST, ("profile",)),
+    "server-cut": ("operator", POST, ("profile",)),
     "profiles": ("viewer", GET, ()),
     "profile-new": ("operator", BOTH, ()),
     "profile-preview": ("operator", POST, ()),
     "profile-edit": ("operator", BOTH, ("profile",)),
     "profile-delete": ("operator", POST, ("profile",)),
     "profile-duplicate": ("operator", GET, ("profile",)),
+    "profile-review": ("operator", POST, ("profile",)),
+    "profile-revisions": ("viewer", GET, ("profile",)),
+    "revision-mark": ("operator", POST, ("profile", "revision")),
+    "revision-roll-back": ("operator", POST, ("profile", "revision")),
+    "profile-measure": ("operator", POST, ()),
+    "profile-measured": ("operator", GET, ("measure",)),
+    "profile-import": ("operator", BOTH, ()),
+    "profile-export": ("viewer", GET, ("profile",)),
     "playground": ("viewer", GET, ()),
     "playground-conversation": ("viewer", GET, ("conversation",)),
     "conversation-list": ("viewer", GET, ()),
@@ -146,11 +156,13 @@ def arguments(alice: User, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "run": run,
         "job": job,
         "download": pages.download(),
+        "measure": Job.objects.create(kind=MEASURE, host=run.host, subject_kind="build", subject_id="1"),
         "folder": pages.folder(),
         "token": pages.token(),
     }
     found = {**builds, **rows, "conversation": conversation, "turn": turn}
-    return {"owner": "org", "name": "model-GGUF", **{key: row.pk for key, row in found.items()}}
+    numbers = {"revision": pages.revision(profile).number}
+    return {"owner": "org", "name": "model-GGUF", **numbers, **{key: row.pk for key, row in found.items()}}
 
 
 def address(name: str, arguments: dict[str, Any]) -> str:
