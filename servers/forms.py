@@ -132,15 +132,15 @@ class ProfileForm(PanelForm):
         )
 
 
-def initial_of(profile: ServerProfile) -> dict[str, Any]:
-    """Return a saved profile as the form shows it."""
+def initial_of(data: ProfileData) -> dict[str, Any]:
+    """Return a profile as the form shows it."""
     fixed = {
-        "name": profile.name,
-        "build": profile.build_id,
-        "model": profile.model_id,
-        "mmproj": profile.mmproj_id,
-        "port": profile.port,
-        "extra_args": profile.extra_args,
-        "environment": environment_text(profile.environment),
+        "name": data.name,
+        "build": data.build.pk,
+        "model": data.model.pk,
+        "mmproj": data.mmproj.pk if data.mmproj else None,
+        "port": data.port,
+        "extra_args": data.extra_args,
+        "environment": environment_text(data.environment),
     }
-    return {**profile.settings, **fixed}
+    return {**data.settings, **fixed}

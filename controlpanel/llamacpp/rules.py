@@ -4,17 +4,35 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from controlpanel.llamacpp.rule_log import Log, literal_of
 from controlpanel.llamacpp.rule_types import GENERIC, Diagnosis, Found, Near, Rule
 from controlpanel.llamacpp.rules_build import BUILD_RULES
+from controlpanel.llamacpp.rules_container import CONTAINER_RULES
 from controlpanel.llamacpp.rules_download import DOWNLOAD_RULES
 from controlpanel.llamacpp.rules_gguf import GGUF_RULES
+from controlpanel.llamacpp.rules_gpu import GPU_RULES
+from controlpanel.llamacpp.rules_host import HOST_RULES
+from controlpanel.llamacpp.rules_launch import LAUNCH_RULES
+from controlpanel.llamacpp.rules_mtp import MTP_RULES
+from controlpanel.llamacpp.rules_runtime import RUNTIME_RULES
+from controlpanel.llamacpp.rules_vision import VISION_RULES
 
 AREAS: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
-    {"build": BUILD_RULES, "download": DOWNLOAD_RULES, "gguf": GGUF_RULES}
+    {
+        "build": BUILD_RULES,
+        "download": DOWNLOAD_RULES,
+        "gguf": GGUF_RULES,
+        "launch": LAUNCH_RULES,
+        "mtp": MTP_RULES,
+        "vision": VISION_RULES,
+        "runtime": RUNTIME_RULES,
+        "gpu": GPU_RULES,
+        "host": HOST_RULES,
+        "container": CONTAINER_RULES,
+    }
 )
 
 _NO_FACTS: Mapping[str, object] = MappingProxyType({})
@@ -25,18 +43,24 @@ _Hit = tuple[int, int, "re.Match[str] | None"]  # start and end of the line in t
 
 
 def diagnose(
-    log: bytes | str, area: str, exit_code: int | None = None, facts: Mapping[str, object] = _NO_FACTS
+    log: bytes | str,
+    areas: str | Sequence[str],
+    exit_code: int | None = None,
+    facts: Mapping[str, object] = _NO_FACTS,
 ) -> list[Diagnosis]:
-    """Return the known causes that a log shows, the best first; [] when nothing is known.
+    """Return the known causes that a log shows by the rules of these areas, the best first; [] for none.
 
     `exit_code` is negative, or 128 more, for a signal; None counts as a failure. What `facts` may hold is
     the area's own. Work and memory are bounded whatever the log. ValueError for an unknown area.
     """
-    if area not in AREAS:
-        raise ValueError(f"no rules for the area {area!r}")
+    names = (areas,) if isinstance(areas, str) else areas
+    unknown = next((name for name in names if name not in AREAS), None)
+    if unknown is not None:
+        raise ValueError(f"no rules for the area {unknown!r}")
     text = Log(log)
     best: dict[str, tuple[Rule, _Hit, Diagnosis]] = {}
-    for rule in AREAS[area]:
+    # Areas share rules; each is tried once.
+    for rule in dict.fromkeys(rule for name in names for rule in AREAS[name]):
         if not rule.applies(exit_code, facts):
             continue
         known = best.get(rule.cause_key)

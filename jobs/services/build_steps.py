@@ -3,11 +3,10 @@
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from controlpanel.lib.text import N_, Message
-from controlpanel.llamacpp.rule_types import Diagnosis, Evidence
 from jobs.adapters import buildtree, runlog
 from jobs.adapters import runs as folders
 from jobs.adapters.runs import RunSpec, RunStatus, SpawnError, inherited
@@ -19,6 +18,7 @@ from jobs.models import Build, Run
 from jobs.registry import WorkFailed, WorkLost
 from jobs.runtime.procs import boot_id
 from jobs.services import runs
+from jobs.services.diagnosing import diagnose_run
 from jobs.services.jobs import Claimed
 from jobs.services.toolchains import toolchain_of
 
@@ -30,7 +30,6 @@ LOOK_EVERY = 0.5  # seconds
 MEASURE_EVERY = 5.0  # seconds
 SPARE = 256 * 1024**2  # bytes of disk that a build leaves free
 MIRROR_LIMIT = 20 * 1024**3  # bytes
-DIAGNOSED = 16 * 1024**2  # bytes of a log's end
 
 DISK_FULL = Message(
     N_("The disk is nearly full: the build was stopped. Free some space, or delete old builds.")
@@ -175,26 +174,12 @@ def _failure(build: Build, run: Run, step: Step, status: RunStatus) -> WorkFaile
     """Return the error of a failed step, after its diagnosis was stored."""
     if status.exit_code is None:
         return WorkFailed(NOT_STARTED, step=Message(step.name), why=status.error)
-    found = _diagnosed(build, run, status.exit_code)
-    stored = [{"run": run.pk, "step": step.name, **diagnosis.to_json()} for diagnosis in found]
-    Run.objects.filter(pk=run.pk).update(diagnosis=stored)
-    Build.objects.filter(pk=build.pk).update(diagnosis=stored)
+    inputs = BuildInputs.from_dict(build.inputs)
+    known = facts(inputs, toolchain_of(build.host))
+    found = diagnose_run(run, (AREA,), status.exit_code, known, step.name)
+    Build.objects.filter(pk=build.pk).update(diagnosis=run.diagnosis)
     if found:
         return WorkFailed(DIAGNOSED_AS, step=Message(step.name), cause=found[0].title)
     if status.exit_code < 0:
         return WorkFailed(KILLED, step=Message(step.name), signal=-status.exit_code)
     return WorkFailed(FAILED, step=Message(step.name), code=status.exit_code)
-
-
-def _diagnosed(build: Build, run: Run, exit_code: int) -> list[Diagnosis]:
-    from controlpanel.llamacpp.rules import diagnose  # its tables stay out of processes that need none
-
-    start, text = runlog.log_end(run.pk, DIAGNOSED)
-    inputs = BuildInputs.from_dict(build.inputs)
-    found = diagnose(text, AREA, exit_code, facts(inputs, toolchain_of(build.host)))
-    return [replace(diagnosis, evidence=_moved(diagnosis.evidence, start)) for diagnosis in found]
-
-
-def _moved(evidence: tuple[Evidence, ...], start: int) -> tuple[Evidence, ...]:
-    """Return lines of a log's end with their places in the whole log."""
-    return tuple(replace(line, offset=line.offset + start) for line in evidence)

@@ -8,6 +8,7 @@ from jobs.services import runs
 from jobs.services.watch import with_database
 from servers.models import Instance
 from servers.services import instances
+from servers.services.diagnosing import why_it_failed
 from servers.services.instances import LAUNCH, STOP, Observed, has_active_job, jobs_of
 from servers.services.launch import NOT_SPAWNED
 
@@ -24,7 +25,9 @@ def server_ended(run: Run) -> None:
         return
     if instances.retry_on_next_port(instance, run):
         return
-    instances.move(instance, *Instance.ALIVE, to=Observed.FAILED, error=instances.why_it_ended(run))
+    found = why_it_failed(instance, run)
+    error = instances.why_it_ended(run, found[0].title if found else None)
+    instances.move(instance, *Instance.ALIVE, to=Observed.FAILED, error=error)
 
 
 @with_database

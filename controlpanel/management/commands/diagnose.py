@@ -25,7 +25,8 @@ class Command(JsonCommand):
     def arguments(self, parser: CommandParser) -> None:
         """LOG, and what it is the log of."""
         parser.add_argument("log", help="path of the log, - for stdin")
-        parser.add_argument("--area", required=True, help=f"what was done: {', '.join(sorted(AREAS))}")
+        known = ", ".join(sorted(AREAS))
+        parser.add_argument("--area", help=f"what was done: {known} (default: any of them)")
         parser.add_argument(
             "--exit-code",
             type=int,
@@ -35,7 +36,7 @@ class Command(JsonCommand):
     def answer(self, options: dict[str, Any]) -> list[dict[str, Any]]:
         """Return [{cause_key, title, evidence, remedy, change}], [] when nothing is known."""
         area = options["area"]
-        if area not in AREAS:
+        if area is not None and area not in AREAS:
             message = _("Unknown area “%(area)s”. Known: %(known)s.")
             raise Refused(message % {"area": area, "known": ", ".join(sorted(AREAS))}, "area", "unknown_area")
         return [
@@ -46,7 +47,7 @@ class Command(JsonCommand):
                 "remedy": translate(found.remedy),
                 "change": [{"field": change.field, "value": change.value} for change in found.change],
             }
-            for found in diagnose(_read(options["log"]), area, options["exit_code"])
+            for found in diagnose(_read(options["log"]), area or tuple(AREAS), options["exit_code"])
         ]
 
     def text(self, value: list[dict[str, Any]]) -> str:
