@@ -10,6 +10,8 @@ from controlpanel.llamacpp.meaning_decimals import DECIMAL, stored
 from controlpanel.llamacpp.meaning_kinds import CONTEXT, LOADING, NUMBER, Meaning, whole
 from controlpanel.llamacpp.meaning_switches import SWITCH
 
+MAX_LINES = 100  # of the environment that are looked at
+
 _ON = ("enabled", "true", "1", "on")
 _OFF = ("disabled", "false", "0", "off")
 
@@ -75,7 +77,10 @@ def read_environment(text: str) -> tuple[dict[str, str], list[str]]:
     """Read variables that were typed so; returns them, and a sentence for each line that is none."""
     found: dict[str, str] = {}
     wrong: list[str] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    lines = text.splitlines()
+    if len(lines) > MAX_LINES:
+        return {}, [_("These are more than %(limit)d lines.") % {"limit": MAX_LINES}]
+    for number, line in enumerate(lines, 1):
         name, sign, value = (part.strip() for part in line.partition("="))
         if not name and not sign:
             continue

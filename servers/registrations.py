@@ -13,9 +13,8 @@ def register() -> None:
     """Called once from AppConfig.ready()."""
     register_kind(instances.LAUNCH, "control", launch.LaunchRunner(), N_("Start of a server"))
     register_kind(instances.STOP, "control", launch.StopRunner(), N_("Stop of a server"))
-    register_kind(
-        measure.MEASURE, "control", measure.MeasureRunner(), N_("Measurement of a profile's memory")
-    )
+    title = N_("Measurement of a profile's memory")
+    register_kind(measure.MEASURE, "work", measure.MeasureRunner(), title, limit=1)
     register_subject("instance", server_subjects)
     register_run_kind(launch.RUN_KIND, settle.server_ended)
     register_duty(Duty("servers", 1, polls.poll_instances))

@@ -1,7 +1,7 @@
 """Model artifacts: register a local GGUF by its header, read it again, forget it."""
 
+import logging
 import re
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from jobs.models import AuditEntry, Download, Host, ModelArtifact, ModelFolder
 from jobs.services.audit import Actor, record
 from jobs.services.watch import with_database
 
+logger = logging.getLogger(__name__)
 NEWEST_FACT = "state_size"  # the last that was added to what ModelFacts holds
 
 
@@ -110,10 +111,14 @@ def renew_facts() -> None:
     """Read the headers of this host's models again whose facts an older version of the panel stored."""
     rows = ModelArtifact.objects.filter(host__slug=settings.PANEL_HOST).exclude(facts__has_key=NEWEST_FACT)
     for artifact in rows.only("pk", "path"):
-        # A file that is gone is told where somebody wants to use it.
-        with suppress(Refused):
+        try:
             ModelArtifact.objects.filter(pk=artifact.pk).update(**read_fields(Path(artifact.path)))
             publish("artifact", artifact.pk)
+        except Refused:
+            # A file that is gone is told where somebody wants to use it.
+            continue
+        except Exception:
+            logger.exception("the facts of %s", artifact.path)
 
 
 def delete_artifact(actor: Actor, artifact: ModelArtifact) -> None:

@@ -97,11 +97,12 @@ def delete_build(actor: Actor, build: Build) -> None:
                 create_job(actor, REMOVE, build.host, "build", pk, {"runs": runs})
             publish_on_commit("build", pk)
     except ProtectedError as error:
-        names = ", ".join(sorted({str(row) for row in error.protected_objects}))
-        text = _("Profiles use this build: %(names)s. Change or delete them first.")
-        if not build.profiles.exists():
-            text = _("These known-good revisions use this build: %(names)s. Take the mark from them first.")
-        raise Refused(text % {"names": names}) from error
+        profiles = set(build.profiles.all())
+        text = _("These known-good revisions use this build: %(names)s. Take the mark from them first.")
+        if profiles:
+            text = _("Profiles use this build: %(names)s. Change or delete them first.")
+        keepers = profiles or error.protected_objects
+        raise Refused(text % {"names": ", ".join(sorted(map(str, keepers)))}) from error
 
 
 def probe_now(build: Build) -> None:

@@ -92,14 +92,14 @@ def _visible(cards: Sequence[GpuSample], wanted: str) -> list[GpuSample]:
     found: list[GpuSample] = []
     for word in wanted.split(","):
         named = [card for card in cards if word and _is_called(card, word)]
-        if len(named) != 1:
+        if len(named) != 1 or named[0] in found:
             break
         found += named
     return found
 
 
 def _is_called(card: GpuSample, word: str) -> bool:
-    if word.isdigit():
+    if word.isascii() and word.isdigit():
         return card.index == int(word[:9])
     return (card.uuid or "").lower().startswith(word.lower())
 

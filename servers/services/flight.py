@@ -22,17 +22,17 @@ async def in_flight(instance: Instance) -> int | None:
     return None if endpoint is None else await requests_at(endpoint)
 
 
-async def requests_at(endpoint: Endpoint) -> int | None:
-    """Return how many requests the server there works on, None when it does not say so within a second."""
+async def requests_at(endpoint: Endpoint, seconds: float = SECONDS) -> int | None:
+    """Return how many requests the server there works on, None when it does not say so in that time."""
     try:
-        reply = await link(endpoint.host).ask_server(endpoint, "/slots", SECONDS)
+        reply = await link(endpoint.host).ask_server(endpoint, "/slots", seconds)
         return busy_slots(json.loads(reply.body)) if reply.status == HTTPStatus.OK else None
     except (ServerUnreachable, ValueError):
         return None
 
 
-def asked_by(profile: ServerProfile) -> list[tuple[str, str]]:
-    """Return who waits for an answer of the playground, and in which conversation; at most ASKERS."""
+def asked_by(profile: ServerProfile) -> list[str]:
+    """Return who waits for an answer of the playground, at most ASKERS; what they ask is their own."""
     rows = Turn.objects.filter(conversation__profile=profile, state=Turn.State.STREAMING)
-    found = rows.values_list("conversation__user__username", "conversation__title")
-    return [(str(name), str(title)) for name, title in found[:ASKERS]]
+    name = "conversation__user__username"
+    return list(rows.order_by(name).values_list(name, flat=True).distinct()[:ASKERS])

@@ -25,6 +25,7 @@ from servers.models import Instance, ServerProfile
 LAUNCH = "server.launch"
 STOP = "server.stop"
 PORT_TRIES = 5
+WAITING = 4  # stops of a host that may wait at the same time, so that others find a free worker
 MAX_WAIT = 3600.0  # seconds that a stop waits for requests in flight at most
 Observed = Instance.Observed
 Desired = Instance.Desired
@@ -70,9 +71,14 @@ def _request_end(
     params = {"then_start": then_start, "wait": min(max(wait, 0.0), MAX_WAIT)}
     with transaction.atomic():
         instance = _stopping(profile)
+        host = instance.run.host if instance.run else profile.build.host
+        stops = Job.objects.filter(kind=STOP, host=host, state__in=Job.ACTIVE)
+        if wait and sum(map(waits, stops)) >= WAITING:
+            text = _("%(number)d servers wait for their requests already. Cut one off, or do not wait.")
+            raise Refused(text % {"number": WAITING})
         told = {"wait": params["wait"], "reason": reason[:MAX_REASON]}
         record(actor, action, profile, after={key: value for key, value in told.items() if value} or None)
-        return create_job(actor, STOP, profile.build.host, "instance", instance.pk, params)
+        return create_job(actor, STOP, host, "instance", instance.pk, params)
 
 
 def cut_now(actor: Actor, profile: ServerProfile) -> None:
@@ -142,6 +148,12 @@ def attach_run(instance: Instance, run: Run, port: int) -> bool:
     return bool(won)
 
 
+def note_revision(instance: Instance) -> None:
+    """Note with which revision of its profile the server is started: the one that was read for it."""
+    instance.revision = instance.profile.revision
+    Instance.objects.filter(pk=instance.pk, run=instance.run).update(revision=instance.revision)
+
+
 def note_step(instance: Instance, key: str) -> None:
     """Add a step to the rail of the current start, once."""
     if any(step["key"] == key for step in instance.steps):
@@ -206,14 +218,16 @@ def retry_on_next_port(instance: Instance, run: Run) -> bool:
     return True
 
 
-def why_it_ended(run: Run) -> str:
-    """Say how a server's process ended, with the most telling lines of its log, as a column keeps it."""
+def why_it_ended(run: Run, cause: Message | None) -> str:
+    """Say how a process ended, as a column keeps it, with its cause or the most telling lines of its log."""
     if run.exit_code is None:
         first = Message(N_("The server ended; its exit code is not known."))
     elif run.exit_code < 0:
         first = Message(N_("The server was ended by signal %(number)s."), {"number": -run.exit_code})
     else:
         first = Message(N_("The server ended with exit code %(code)s."), {"code": run.exit_code})
+    if cause is not None:
+        return stored(Message("%(first)s\n%(lines)s", {"first": first, "lines": cause}))
     lines = last_errors(run.log_tail, 3)
     return stored(
         Message("%(first)s\n%(lines)s", {"first": first, "lines": "\n".join(lines)}) if lines else first

@@ -29,7 +29,9 @@ RUN_KIND = "server"
 NOT_SPAWNED = Message(N_("The process was never started."))
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 DRAIN_EVERY = 0.5  # seconds between two looks at the requests in flight
-SILENT = 5  # looks without an answer after which nobody is waited for
+PATIENCE = 5.0  # seconds for one answer: a server that computes may be slow to tell
+SILENT = 12  # looks without an answer after which nobody is waited for
+RUNS = frozenset({"running", "orphaned"})  # what a run folder says of a process that is there
 
 
 class LaunchRunner(Runner):
@@ -62,6 +64,7 @@ class LaunchRunner(Runner):
                 return
         job.step("spawn")
         instances.note_step(instance, "spawn")
+        instances.note_revision(instance)
         rendered = render_profile(profile, instance.port, str(folders.run_dir(run.pk) / "config"))
         wrong = errors(rendered.problems)
         if wrong:
@@ -107,15 +110,25 @@ class StopRunner(Runner):
                 job.step("drain")
                 _drain(job, instance)
             job.step("stop")
-            job.wait(lambda: not instances.has_active_job(instance, LAUNCH), 60)
-            instance.refresh_from_db()
-            if instance.run is not None:
-                self._end_run(job, instance.run)
-            instances.move(instance, Observed.STOPPING, to=Observed.STOPPED, error="")
-        instance.refresh_from_db()
+            _wait_for_launch(job, instance)
+            self._end(job, instance.run_id)
+        instance = _instance(job)
+        if instance is None:
+            return
         if job.params.get("then_start") and instance.observed in Instance.RESTING:
             job.step("start")
             instances.request_start(Actor(job.row.actor, "agent"), instance.profile)
+
+    def _end(self, job: Claimed, run_id: str | None) -> None:
+        """End the run that was to stop; one that was started since, because that one ended, goes on."""
+        instance = _instance(job)
+        if instance is None or instance.observed != Observed.STOPPING:
+            return
+        if run_id is not None and instance.run_id != run_id:
+            return
+        if instance.run is not None:
+            self._end_run(job, instance.run)
+        instances.move(instance, Observed.STOPPING, to=Observed.STOPPED, error="")
 
     def _end_run(self, job: Claimed, run: Run) -> None:
         status = runs.observe(run)
@@ -127,12 +140,16 @@ class StopRunner(Runner):
             job.remember(asked=True)
 
         def ended() -> bool:
-            return runs.observe(run).status not in {"running", "orphaned"}
+            return runs.observe(run).status not in RUNS
 
         if not job.wait(ended, GRACE + 5):
             folders.kill(run.pk)
             if not job.wait(ended, 10):
                 raise WorkFailed(N_("The server's process does not end, not even after SIGKILL."))
+
+
+def _wait_for_launch(job: Claimed, instance: Instance) -> None:
+    job.wait(lambda: not instances.has_active_job(instance, LAUNCH), 60)
 
 
 def _drain(job: Claimed, instance: Instance) -> None:
@@ -142,11 +159,13 @@ def _drain(job: Claimed, instance: Instance) -> None:
     deadline = job.row.steps[-1]["started_at"] + float(job.params["wait"])
     silent = 0
     while endpoint is not None and time.time() < deadline and silent < SILENT:
-        busy = async_to_sync(requests_at)(endpoint)
+        if instance.run is None or runs.observe(instance.run).status not in RUNS:
+            return
+        busy = async_to_sync(requests_at)(endpoint, PATIENCE)
         if busy == 0:
             return
         silent = silent + 1 if busy is None else 0
-        job.progress(0, busy or 0, "")
+        job.progress(0, 0, "", busy=busy)
         job.check()
         time.sleep(DRAIN_EVERY)
         row = Job.objects.filter(pk=job.row.pk).first()

@@ -25,7 +25,7 @@ from servers.services.estimates import cards_of, inputs_of
 from servers.services.profiles import ProfileData, render_data
 
 MEASURE = "profile.measure"
-SECONDS = 120.0  # the tool reads the header only, but a slow disk or driver takes its time
+SECONDS = 60.0  # the tool reads the header only, but a slow disk or driver takes its time
 NO_TOOL = N_(
     "There is no llama-fit-params beside this build's llama-server. Build it too: tick it among the "
     "programs of the build config."
@@ -39,6 +39,9 @@ def request_measure(actor: Actor, data: ProfileData) -> Job:
     if wrong:
         raise Refused(translate(wrong[0].message), wrong[0].field)
     lines = [[line.flag, line.value, line.source] for line in rendered.lines]
+    mine = Job.objects.filter(kind=MEASURE, actor=actor.user, state__in=Job.ACTIVE)
+    if mine.exists():
+        raise Refused(_("Your last measurement is not ready yet."))
     params = {"lines": lines, "environment": data.environment, "estimated": _estimated(data)}
     return create_job(actor, MEASURE, data.build.host, "build", data.build.pk, params)
 

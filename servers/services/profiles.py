@@ -106,7 +106,10 @@ def _change(
         revision=based_on + 1, updated_at=timezone.now(), **_columns(data)
     )
     if not won:
-        text = _("Somebody saved another revision of this profile meanwhile. Compare it with yours first.")
+        text = _(
+            "Somebody saved another revision of this profile meanwhile. Look at what it changed; "
+            "saving again replaces it."
+        )
         raise Refused(text, code="newer_revision")
     profile.refresh_from_db()
     _write_revision(actor, profile, reason)

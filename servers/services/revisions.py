@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -87,13 +87,16 @@ def mark_known_good(actor: Actor, revision: ProfileRevision, good: bool) -> None
     build = Build.objects.filter(pk=revision.values.get("build")).first()
     if good and build is None:
         raise Refused(_gone("build", revision))
-    with transaction.atomic():
-        kept = build if good else None
-        won = ProfileRevision.objects.filter(pk=revision.pk, kept_build__isnull=good).update(kept_build=kept)
-        if won:
-            told = {"revision": revision.number, "known_good": good}
-            record(actor, "profile.known_good", revision.profile, after=told)
-            publish_on_commit("instance", revision.profile.instance.pk)
+    kept = build if good else None
+    rows = ProfileRevision.objects.filter(pk=revision.pk, kept_build__isnull=good)
+    try:
+        with transaction.atomic():
+            if rows.update(kept_build=kept):
+                told = {"revision": revision.number, "known_good": good}
+                record(actor, "profile.known_good", revision.profile, after=told)
+                publish_on_commit("instance", revision.profile.instance.pk)
+    except IntegrityError as error:  # the build was deleted meanwhile
+        raise Refused(_gone("build", revision)) from error
     revision.kept_build = kept
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
@@ -15,7 +16,8 @@ from controlpanel.lib.htmx import leave, say_no
 from controlpanel.lib.listing import tidy
 from controlpanel.llamacpp.environment import KNOWN
 from controlpanel.llamacpp.meaning_kinds import whole
-from jobs.models import ModelArtifact
+from controlpanel.llamacpp.rule_types import Diagnosis
+from jobs.models import ModelArtifact, Run
 from jobs.services.audit import Actor
 from jobs.services.fits import STATES
 from jobs.services.gpus import latest
@@ -28,6 +30,9 @@ from servers.services import profiles as service
 from servers.services.estimates import pid_of
 from servers.services.fit import fit_of
 from servers.services.instances import request_restart
+from servers.services.mending import mended
+from servers.services.profiles import ProfileData, data_of
+from servers.services.revisions import changes_between
 from servers.services.suggestions import suggestions_of
 from servers.views.lists import PROFILES, profiles_table
 
@@ -61,9 +66,22 @@ def profile_new(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required("operator")
 def profile_edit(request: HttpRequest, pk: int) -> HttpResponse:
-    """Change a profile; a running server takes it over at its next start."""
+    """Change a profile; `change` begins with what the diagnosis of a run changes (`cause`: which one)."""
     profile = get_object_or_404(_profiles(), pk=pk)
-    return _edit(request, profile, initial_of(profile))
+    now = data_of(profile)
+    wanted = _mended(request, profile, now)
+    more = {"mended": changes_between(now, wanted)} if wanted is not None else {}
+    return _edit(request, profile, initial_of(wanted or now), more)
+
+
+def _mended(request: HttpRequest, profile: ServerProfile, now: ProfileData) -> ProfileData | None:
+    """Return the profile as a diagnosis of its server wants it, None when the address names none."""
+    subject = {"subject_kind": "instance", "subject_id": str(profile.instance.pk)}
+    run = Run.objects.filter(pk=request.GET.get("change", "")[:64], **subject).first()
+    number = whole(request.GET.get("cause", "0"))
+    if run is None or number is None or not 0 <= number < len(run.diagnosis):
+        return None
+    return mended(now, Diagnosis.from_json(run.diagnosis[number]).change, pid_of(profile.pk))
 
 
 @require_safe
@@ -71,7 +89,11 @@ def profile_edit(request: HttpRequest, pk: int) -> HttpResponse:
 def profile_duplicate(request: HttpRequest, pk: int) -> HttpResponse:
     """Show the form for a new profile with the values of another one."""
     profile = get_object_or_404(_profiles(), pk=pk)
-    first = {**initial_of(profile), "name": _("%(name)s copy") % {"name": profile.name[:50]}, "port": None}
+    first = {
+        **initial_of(data_of(profile)),
+        "name": _("%(name)s copy") % {"name": profile.name[:50]},
+        "port": None,
+    }
     if profile.environment and not has_role(request.user, "admin"):
         messages.info(request, _("The variables are not taken over: only an admin may set them."))
     return _edit(request, None, first)
@@ -139,11 +161,16 @@ def show_form(
     """Render the page of a profile's form; a form that was posted to it shows what is missing."""
     preview = preview_of(form, typing=request.method != "POST")
     posted = request.POST.get("based_on", "")
+    newer = profile is not None and form.has_error(NON_FIELD_ERRORS, "newer_revision")
+    if profile is not None and newer:
+        profile.refresh_from_db(fields=["revision"])
     context = {
         "section": "profiles",
         "topics": "jobs",
         "profile": profile,
-        "based_on": posted if posted.isdigit() else profile.revision if profile else "",
+        # Who has been told of a newer revision saves knowingly the next time.
+        "based_on": posted if posted.isdigit() and not newer else profile.revision if profile else "",
+        "newer_than": posted if newer and posted.isdigit() else "",
         "reason": request.POST.get("reason", ""),
         "running": profile is not None and profile.instance.observed not in Instance.RESTING,
         "preview": preview,
@@ -171,7 +198,8 @@ def _save(request: HttpRequest, profile: ServerProfile | None, form: ProfileForm
     try:
         saved = service.save_profile(actor, profile, data, reason, whole(request.POST.get("based_on")))
     except Refused as refusal:
-        form.add_error(refusal.field if refusal.field in form.fields else None, str(refusal))
+        error = ValidationError(str(refusal), code=refusal.code)
+        form.add_error(refusal.field if refusal.field in form.fields else None, error)
         return None
     messages.success(request, _("The profile %(name)s is saved.") % {"name": saved.name})
     if request.POST.get("then") == "restart":

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from controlpanel.llamacpp.meanings import MEANINGS
 from jobs.models import Build, Job, Run
 from jobs.registry import Subject
+from jobs.views.build_rows import diagnosis_card
 from jobs.views.work import Wait, waits_by_subject
 from servers.models import Instance
 from servers.services.instances import STOP, jobs_of, waits
@@ -111,6 +112,7 @@ def server_row(instance: Instance, waiting: dict[str, Wait]) -> dict[str, Any]:
 def server_context(instance: Instance) -> dict[str, Any]:
     """One server's page."""
     run, row = instance.run, server_row(instance, waits_by_subject("instance"))
+    edit = reverse("profile-edit", args=[instance.profile_id])
     return {
         **row,
         "self": row,
@@ -124,10 +126,19 @@ def server_context(instance: Instance) -> dict[str, Any]:
         ],
         "steps": steps_of(instance),
         "draining": draining(instance),
+        "diagnoses": _diagnoses(instance),
+        "change_href": f"{edit}?change={run.pk if run else ''}",
         "reading": reading_of(run) if run else None,
         "command": shlex.join(run.argv) if run and run.argv else "",
         "runs": Run.objects.filter(subject_kind="instance", subject_id=str(instance.pk))[:PAST_RUNS],
     }
+
+
+def _diagnoses(instance: Instance) -> list[dict[str, Any]]:
+    """Return why the server failed, the best cause first; none once it was started again."""
+    if instance.observed != Observed.FAILED or instance.run is None:
+        return []
+    return [diagnosis_card(item) for item in instance.run.diagnosis]
 
 
 def draining(instance: Instance) -> dict[str, int] | None:
@@ -136,7 +147,7 @@ def draining(instance: Instance) -> dict[str, int] | None:
         return None
     stops = jobs_of(instance, STOP).filter(state__in=Job.ACTIVE)
     job = next((row for row in stops if waits(row)), None)
-    return {"busy": int(job.progress.get("total") or 0)} if job else None
+    return {"busy": int(job.progress.get("busy") or 0)} if job else None
 
 
 def buttons_of(instance: Instance) -> list[Button]:

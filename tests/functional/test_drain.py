@@ -14,8 +14,8 @@ from django.db import connection
 from controlpanel.lib.errors import Refused
 from jobs.adapters import runs as folders
 from jobs.adapters.hostlink import Endpoint
-from jobs.models import AuditEntry, Job
-from jobs.services import jobs
+from jobs.models import AuditEntry, Job, Run
+from jobs.services import jobs, runs
 from jobs.services.artifacts import register_artifact
 from jobs.services.audit import Actor
 from jobs.services.builds import probe_now, register_build
@@ -140,7 +140,7 @@ def test_a_wait_is_cut_by_whoever_asks_for_it(profile: ServerProfile) -> None:
     request = asking(profile, 260_000)
     job = instances.request_stop(CLI, profile, wait=600)
     worker = in_thread(job)
-    wait_for(lambda: step_of(job) == "drain" and job.progress.get("total") == 1, LONG, "one to be waited for")
+    wait_for(lambda: step_of(job) == "drain" and job.progress.get("busy") == 1, LONG, "one to be waited for")
     instances.cut_now(CLI, profile)
     worker.join(LONG)
     request.join(LONG)
@@ -165,3 +165,64 @@ def test_a_server_that_does_not_answer_is_not_waited_for(profile: ServerProfile)
     wait_for(lambda: not healthy(endpoint_of(profile)), LONG, "the server to be gone")
     execute(instances.request_stop(CLI, profile, wait=600))
     assert Instance.objects.get(profile=profile).observed == Instance.Observed.STOPPED
+
+
+def test_a_server_that_was_started_while_another_stop_waited_goes_on(profile: ServerProfile) -> None:
+    asking(profile, 260_000)
+    job = instances.request_stop(CLI, profile, wait=600)
+    worker = in_thread(job)
+    wait_for(lambda: step_of(job) == "drain", LONG, "the wait to begin")
+    asked = Instance.objects.select_related("run").get(profile=profile)
+    assert asked.run is not None
+    # The server ends by itself, and somebody starts it again before the stop has noticed.
+    Instance.objects.filter(pk=asked.pk).update(observed=Instance.Observed.STOPPED)
+    instances.request_start(CLI, profile)
+    new = runs.create_run(local_host(), "server", "instance", asked.pk)
+    Instance.objects.filter(pk=asked.pk).update(run=new, observed=Instance.Observed.READY)
+    folders.kill(asked.run.pk)
+    worker.join(LONG)
+    now = Instance.objects.get(profile=profile)
+    assert (now.observed, now.run_id) == (Instance.Observed.READY, new.pk)
+    new.refresh_from_db()
+    assert new.state == Run.State.CREATED and not new.stop_requested
+
+
+def test_a_profile_deleted_while_its_stop_waited_ends_the_wait_in_peace(profile: ServerProfile) -> None:
+    asking(profile, 260_000)
+    job = instances.request_stop(CLI, profile, wait=600)
+    worker = in_thread(job)
+    wait_for(lambda: step_of(job) == "drain", LONG, "the wait to begin")
+    run = Instance.objects.select_related("run").get(profile=profile).run
+    assert run is not None
+    Instance.objects.filter(profile=profile).delete()
+    folders.kill(run.pk)
+    worker.join(LONG)
+    job.refresh_from_db()
+    assert job.state == Job.State.SUCCEEDED
+
+
+def test_only_some_stops_of_a_host_wait_at_the_same_time(
+    profile: ServerProfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instances, "WAITING", 1)
+    waiting = {"kind": instances.STOP, "host": local_host(), "subject_kind": "instance", "subject_id": "99"}
+    Job.objects.create(**waiting, params={"then_start": False, "wait": 60.0})
+    with pytest.raises(Refused, match="wait for their requests already"):
+        instances.request_stop(CLI, profile, wait=60)
+    assert Instance.objects.get(profile=profile).observed == Instance.Observed.READY
+    execute(instances.request_stop(CLI, profile))
+    assert Instance.objects.get(profile=profile).observed == Instance.Observed.STOPPED
+
+
+def test_the_revision_that_runs_is_the_one_that_was_rendered(profile: ServerProfile) -> None:
+    execute(instances.request_stop(CLI, profile))
+    Job.objects.filter(kind=instances.LAUNCH).delete()
+    instances.request_start(CLI, profile)
+    # Saved while the start waits for a worker.
+    more = {**profile.settings, "parallel": 2}
+    data = ProfileData("Tiny", profile.build, profile.model, settings=more, extra_args=profile.extra_args)
+    save_profile(CLI, profile, data)
+    execute(Job.objects.get(kind=instances.LAUNCH))
+    found = Instance.objects.select_related("run").get(profile=profile)
+    assert found.revision == 2 and found.run is not None and "--parallel" in found.run.argv
+    execute(instances.request_stop(CLI, profile))

@@ -100,6 +100,8 @@ def test_only_the_cards_that_the_server_may_see_are_judged(
         ("GPU-2", ["1 · RTX 3090"]),
         ("0", ["0 · RTX 3090"]),
         ("1,7,0", ["1 · RTX 3090"]),
+        (",".join("0" * 5000), ["0 · RTX 3090"]),
+        ("²", []),
         ("-1", []),
     ):
         environment = f"CUDA_VISIBLE_DEVICES={value}" if value else ""
@@ -118,6 +120,15 @@ def test_a_build_without_the_tool_says_how_to_get_it(
     jobs.execute(job.pk)
     text = text_of(client.get(reverse("profile-measured", args=[job.pk])))
     assert "There is no llama-fit-params beside" in text and "hx-get" not in text
+
+
+def test_one_person_measures_one_thing_at_a_time(
+    bob: User, signed_in: Any, mainline: Build, tiny: ModelArtifact
+) -> None:
+    client, data = signed_in(bob), pages.form(mainline, tiny, ctx_size="1024")
+    client.post(reverse("profile-measure"), data)
+    assert "not ready yet" in text_of(client.post(reverse("profile-measure"), data))
+    assert Job.objects.filter(kind=MEASURE).count() == 1
 
 
 def test_what_was_measured_stands_beside_the_estimate(

@@ -208,3 +208,9 @@ def test_resetting_all_names_every_setting_and_nothing_else(
     found = re.search(r'id="reset-all" data-empties="([^"]*)" data-question="[^"]+"', text)
     assert found
     assert found[1].split() == list(MEANINGS)
+
+
+def test_of_very_many_lines_of_the_environment_one_sentence_is_said(alice: User, signed_in: Any) -> None:
+    data = pages.form(pages.build("mainline"), pages.model(), environment="x\n" * 17_000)
+    answer = signed_in(alice).post(reverse("profile-preview"), data)
+    assert len(answer.content) < 200_000 and b"more than 100 lines" in answer.content
