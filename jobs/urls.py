@@ -15,6 +15,7 @@ from jobs.views import (
     model_addresses,
     model_folders,
     models,
+    readiness,
     repositories,
     toolchain,
 )
@@ -74,6 +75,7 @@ urlpatterns = [
     path("runs/<str:run_id>/log/line/", logs.log_line, name="log-line"),
     path("runs/<str:run_id>/log/download/", logs.log_download, name="log-download"),
     path("gpus/", gpus.gpus, name="gpus"),
+    path("host/", readiness.host_readiness, name="host-readiness"),
     path("activity/", activity.activity, name="activity"),
     path("activity/<int:pk>/cancel/", activity.job_cancel, name="job-cancel"),
     path("audit/", audit.audit, name="audit"),

@@ -11,8 +11,10 @@ from pathlib import Path
 
 from django.conf import settings
 
+from jobs.adapters import readiness
 from jobs.adapters.loopback import NoConnection, ServerStream, request
 from jobs.adapters.runs import log_path
+from jobs.domain.readiness_facts import Facts
 from jobs.logs.cut import last_lines
 from jobs.logs.index import LogIndexes
 from jobs.logs.search import Found, Limits, Place, Rule
@@ -145,6 +147,10 @@ class HostLink:
     def data_disk(self) -> Disk | None:
         """Return the disk of the data folder, None when it cannot be asked; free is for the panel to use."""
         return self.disk(settings.PANEL_DATA)
+
+    def readiness_facts(self) -> Facts:
+        """Return what the host tells of itself; its programs may take seconds to answer."""
+        return readiness.facts()
 
     def disk(self, folder: Path) -> Disk | None:
         """Return the disk on which a folder lies, or will lie; None when it cannot be asked."""
