@@ -194,7 +194,7 @@ def preview_of(form: ProfileForm, *, typing: bool = False) -> Preview:
             found.setdefault(problem.field, {"error": [], "warning": []})[problem.level].append(text)
         else:
             others.append((problem.level, text))
-    fields = {key: _field_view(form, key, found.get(key), rendered, typing) for key in form.fields}
+    fields = {key: _field_view(form, key, found.get(key), typing) for key in form.fields}
     if data:
         fields["ctx_size"] = replace(fields["ctx_size"], contexts=_contexts(data.model.context_length))
     if data and offers_mtp(data, form.capabilities):
@@ -229,9 +229,7 @@ def _contexts(native: int | None) -> tuple[tuple[str, str], ...]:
     return tuple(sizes)
 
 
-def _field_view(
-    form: ProfileForm, key: str, found: dict[str, list[str]] | None, rendered: Rendered | None, typing: bool
-) -> FieldView:
+def _field_view(form: ProfileForm, key: str, found: dict[str, list[str]] | None, typing: bool) -> FieldView:
     bound = form[key]
     given = bound.errors.as_data()
     own = [text for item in given if not (typing and item.code == "required") for text in item.messages]
@@ -245,8 +243,9 @@ def _field_view(
     caps = form.capabilities
     flag = caps.find(*meaning.names)
     passed = ""
-    if rendered and touched and not wrong:
-        words = meaning.render(caps, typed(meaning, str(value).strip()))
+    given_value = typed(meaning, str(value).strip()) if touched else None
+    if touched and not wrong and meaning.problem(caps, given_value) is None:
+        words = meaning.render(caps, given_value)
         passed = " ".join(" ".join(filter(None, pair)) for pair in words)
     return FieldView(
         bound,

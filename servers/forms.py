@@ -59,7 +59,7 @@ class ProfileForm(PanelForm):
     model = ArtifactChoice(
         ModelArtifact.objects.filter(kind=ModelArtifact.Kind.MODEL),
         label=gettext_lazy("Model"),
-        empty_label=None,
+        empty_label=gettext_lazy("choose a model"),
     )
     mmproj = ArtifactChoice(
         ModelArtifact.objects.filter(kind=ModelArtifact.Kind.MMPROJ),

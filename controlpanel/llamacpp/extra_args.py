@@ -297,4 +297,13 @@ def _worth_a_warning(use: _Use, caps: Capabilities) -> Problem | None:
     if "-lv" in names and caps.log == "new" and re.fullmatch("[0-3]", use.values[0]):
         text = N_("Below %(flag)s 4 this build hides how much memory it takes, and the panel cannot show it.")
         return warning(FIELD, text, flag=use.word)
+    if use.flag and use.flag.hint == "N" and _no_number(use.values[0], use.flag.help):
+        return warning(
+            FIELD, N_("%(flag)s takes a number, not %(value)s."), flag=use.word, value=_shown(use.values[0])
+        )
     return None
+
+
+def _no_number(value: str, help_text: str) -> bool:
+    """Tell whether a value is neither a number nor a word that the build names for this flag."""
+    return not re.fullmatch(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", value) and value not in help_text

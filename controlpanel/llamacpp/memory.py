@@ -43,6 +43,8 @@ __all__ = ["SAFETY", "Device", "DeviceFit", "Estimate", "EstimateError", "estima
 SAFETY = 0.02
 """The part of a card that stays free where a term is corrected and no upper bound any more."""
 
+NOT_JUDGED = N_("No GPU is named: whether main memory is enough is not judged here.")
+
 _FORK_MTP = ("qwen35", "qwen35moe")
 
 
@@ -90,11 +92,11 @@ def estimate(
     if mmproj is not None:
         _add_projector(ledger, mmproj, used, devices, taught, why, settings.get("image_max_tokens"))
     ledger.add(HOST, "prompt_cache", None if used.cache_ram is None else used.cache_ram * MIB)
-    why += _notes(settings, geometry, used)
+    why += _notes(settings, geometry, used, devices)
     if taught.terms:
         why.append(Message(N_("What computations take is corrected by an earlier start of this build.")))
     if not devices:
-        why.append(Message(N_("No GPU is named: whether main memory is enough is not judged here.")))
+        why.append(Message(NOT_JUDGED))
     bounds = BOUNDS.difference(taught.terms)
     fits = tuple(_fit(ledger, floors, index, device, bounds) for index, device in enumerate(devices))
     return Estimate(fits, ledger.mib(HOST), _verdict(fits), tuple(why), bounds, floors.mib(HOST))
@@ -256,7 +258,9 @@ def _spread(
             ledger.add(place, term, size)
 
 
-def _notes(values: Mapping[str, object], geometry: Geometry, settings: Settings) -> list[Message]:
+def _notes(
+    values: Mapping[str, object], geometry: Geometry, settings: Settings, devices: Sequence[Device]
+) -> list[Message]:
     """Return what a person should know of the settings besides the numbers."""
     notes: list[Message] = []
     if key_type(geometry, settings, settings.type_k, settings.type_v) != settings.type_k:
@@ -268,7 +272,7 @@ def _notes(values: Mapping[str, object], geometry: Geometry, settings: Settings)
             "the server takes a smaller one if need be."
         )
         notes.append(Message(text, {"cells": settings.cells or "?"}))
-    if values.get("gpu_layers") in (None, "auto"):
+    if devices and values.get("gpu_layers") in (None, "auto"):
         notes.append(
             Message(
                 N_("GPU layers is auto: this is for all; the server moves some to main memory if need be.")

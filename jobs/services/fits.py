@@ -72,6 +72,9 @@ def cards_here(own_pid: int | None = None, visible: str | None = None) -> Cards:
         return Cards(())
     devices, held, why = [], [], _age(sample)
     cards = sample.gpus.gpus if visible is None else _visible(sample.gpus.gpus, visible)
+    if visible not in (None, "-1") and len(cards) < len((visible or "").split(",")):
+        text = N_("CUDA_VISIBLE_DEVICES names a GPU that is not there; it and those after it are not seen.")
+        why.append(Message(text))
     for card in cards:
         total, used = card.memory_total_mib, card.memory_used_mib
         if card.lost or not total or used is None:

@@ -66,13 +66,11 @@ def inputs_of(data: ProfileData) -> Inputs:
 
 def cards_of(data: ProfileData, own_pid: int | None = None) -> Cards:
     """Return the cards that a profile's server can use; `own_pid` is its process, which may be stopped."""
-    if data.build.inputs.get("backend") == "cpu":
+    caps = capabilities_of(data.build)
+    # Who can list devices and lists none has no support for them.
+    if data.build.inputs.get("backend") == "cpu" or (caps.has("--list-devices") and not caps.devices):
         return Cards((), (Message(N_("This build uses no GPU: everything goes to main memory.")),))
-    cards = cards_here(own_pid, data.environment.get("CUDA_VISIBLE_DEVICES"))
-    if not cards.devices or capabilities_of(data.build).devices:
-        return cards
-    text = N_("This build named no GPU when it was probed: without GPU support all goes to main memory.")
-    return Cards(cards.devices, (*cards.why, Message(text)), cards.own)
+    return cards_here(own_pid, data.environment.get("CUDA_VISIBLE_DEVICES"))
 
 
 def pid_of(profile_pk: int | None) -> int | None:

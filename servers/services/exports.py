@@ -20,6 +20,7 @@ _NO_PORT = N_(
     "The profile leaves the port to the panel, so %(port)s stands here: "
     "change it when another program has it."
 )
+_BUNDLED = N_("This build is the panel's own bundled engine: elsewhere name the path of a llama-server.")
 _ERROR = N_("The server does not start like this. %(problem)s")
 _WARNING = N_("Worth knowing: %(problem)s")
 
@@ -54,6 +55,8 @@ def export_profile(profile: ServerProfile, kind: Kind, build: Build | None = Non
         found = export(kind, what)
     except ExportError as error:
         raise Refused(translate(error.message), code="no_export") from error
+    if data.build.bundled:
+        notes = [Message(_BUNDLED), *notes]
     wrong = [
         Message(_ERROR if problem.level == "error" else _WARNING, {"problem": problem.message})
         for problem in rendered.problems

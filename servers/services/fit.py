@@ -7,8 +7,10 @@ from django.utils.translation import gettext as _
 
 from controlpanel.lib.text import N_, Message
 from controlpanel.lib.words import translate
-from controlpanel.llamacpp.memory import DeviceFit, Estimate, EstimateError
+from controlpanel.llamacpp.memory import NOT_JUDGED, DeviceFit, Estimate, EstimateError
+from controlpanel.llamacpp.memory_types import Verdict
 from jobs.services.fits import PROMPT_CACHE, STATES, WORDS, total_of
+from jobs.services.toolchains import toolchain_of
 from servers.services.estimates import cards_of, inputs_of
 from servers.services.profiles import ProfileData
 
@@ -68,13 +70,17 @@ class Card:
 
 @dataclass(frozen=True)
 class Fit:
-    """An estimate for the page; `error` stands for all of it. Without a card there is no verdict."""
+    """An estimate for the page; `error` stands for all of it.
+
+    Without a card, and without knowing the size of main memory (`host_capacity`), there is no verdict.
+    """
 
     state: str = ""
     word: str = ""
     cards: tuple[Card, ...] = ()
     host: tuple[Part, ...] = ()
     host_total: int | None = None
+    host_capacity: int | None = None
     why: tuple[str, ...] = ()
     error: str = ""
 
@@ -92,20 +98,42 @@ def fit_of(data: ProfileData, own_pid: int | None = None) -> Fit:
     found = inputs.estimate(cards)
     if isinstance(found, Message):
         return Fit(error=translate(found))
-    return _view(found, cards.why)
+    toolchain = toolchain_of(data.build.host)
+    return _view(found, toolchain.memory_mib if toolchain else None, cards.why)
 
 
-def _view(found: Estimate, notes: Iterable[Message]) -> Fit:
+def _view(found: Estimate, memory: float | None, notes: Iterable[Message]) -> Fit:
     host = _parts(found.host, found.bounds)
-    judged = bool(found.devices)
+    verdict = _verdict(found, memory)
+    judged = memory is not None
     return Fit(
-        state=STATES[found.verdict] if judged else "",
-        word=_(WORDS[found.verdict]) if judged else "",
+        state=STATES[verdict] if verdict else "",
+        word=_(WORDS[verdict]) if verdict else "",
         cards=tuple(map(_card, found.devices)),
         host=tuple(host),
         host_total=_sum(host),
-        why=tuple(map(translate, (*found.why, *notes))),
+        host_capacity=total_of([memory]),
+        why=tuple(translate(note) for note in (*found.why, *notes) if not judged or note.text != NOT_JUDGED),
     )
+
+
+def _verdict(found: Estimate, memory: float | None) -> Verdict | None:
+    """Return the verdict of cards and main memory together; the prompt cache is a limit, not a need.
+
+    Weights in main memory are mapped from the file, so their pages can be dropped: alone they refuse nothing.
+    """
+    cards = found.verdict if found.devices else None
+    if memory is None:
+        return cards
+    needs = {term: size for term, size in found.host.items() if term != PROMPT_CACHE}
+    exact = [size for term, size in needs.items() if term not in found.bounds and term != "weights"]
+    if sum(filter(None, [*exact, *found.floors.values()])) > memory:
+        return "does not fit"
+    if None in needs.values():
+        return cards or "unknown"
+    if sum(filter(None, needs.values())) > memory:
+        return "tight" if cards in (None, "fits") else cards
+    return cards or "fits"
 
 
 def _card(fit: DeviceFit) -> Card:

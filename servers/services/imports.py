@@ -17,6 +17,7 @@ from jobs.services.builds import capabilities_of
 from servers.models import ServerProfile
 
 LOW_PORT = 1024
+_FILES = frozenset({"-m", "--model", "-mm", "--mmproj"})
 
 WORDS: dict[LineKind, str] = {
     "mapped": N_("taken over"),
@@ -42,6 +43,8 @@ def import_command(text: str, build: Build, *, admin: bool) -> Found:
         found = read_command(text, capabilities_of(build))
     except Worded as error:
         raise Refused(translate(error.message), "command", "not_a_command") from error
+    if not (found.settings or found.model or found.mmproj or found.extra or found.port):
+        raise Refused(_("Nothing in this text is an argument of llama-server."), "command", "not_a_command")
     todo: list[Message] = []
     model = _artifact(found.model, ModelArtifact.Kind.MODEL, todo)
     if not found.model:
@@ -64,7 +67,13 @@ def import_command(text: str, build: Build, *, admin: bool) -> Found:
         "extra_args": shlex.join(found.extra),
         "environment": "\n".join(f"{name}={value}" for name, value in found.env.items()) if admin else "",
     }
-    report = [(line.kind, _(WORDS[line.kind]), translate(line.message)) for line in found.report]
+    # What is said above of files and variables is not said again otherwise.
+    settled = {*_FILES, *(() if admin else found.env)}
+    report = [
+        (line.kind, _(WORDS[line.kind]), translate(line.message))
+        for line in found.report
+        if line.kind != "mapped" or line.flag not in settled or (line.flag in _FILES and not todo)
+    ]
     return Found(values, report, [translate(message) for message in todo])
 
 

@@ -35,6 +35,7 @@ from servers.services.profiles import ProfileData, data_of
 from servers.services.revisions import changes_between
 from servers.services.suggestions import suggestions_of
 from servers.views.lists import PROFILES, profiles_table
+from servers.views.review import wait_of
 
 
 def _profiles() -> Any:
@@ -172,6 +173,7 @@ def show_form(
         "based_on": posted if posted.isdigit() and not newer else profile.revision if profile else "",
         "newer_than": posted if newer and posted.isdigit() else "",
         "reason": request.POST.get("reason", ""),
+        "posted": request.method == "POST",
         "running": profile is not None and profile.instance.observed not in Instance.RESTING,
         "preview": preview,
         **_fit(preview, profile.pk if profile else None),
@@ -195,16 +197,20 @@ def _save(request: HttpRequest, profile: ServerProfile | None, form: ProfileForm
     if data is None or preview_of(form).error_count:
         return None
     actor, reason = Actor.web(request), request.POST.get("reason", "").strip()
+    before = profile.revision if profile else 0
     try:
         saved = service.save_profile(actor, profile, data, reason, whole(request.POST.get("based_on")))
     except Refused as refusal:
         error = ValidationError(str(refusal), code=refusal.code)
         form.add_error(refusal.field if refusal.field in form.fields else None, error)
         return None
-    messages.success(request, _("The profile %(name)s is saved.") % {"name": saved.name})
+    if profile is not None and saved.revision == before:
+        messages.info(request, _("Nothing was changed."))
+    else:
+        messages.success(request, _("The profile %(name)s is saved.") % {"name": saved.name})
     if request.POST.get("then") == "restart":
         try:
-            request_restart(actor, saved, float(whole(request.POST.get("wait")) or 0), reason)
+            request_restart(actor, saved, wait_of(request), reason)
         except Refused as refusal:
             say_no(request, refusal)
     return saved

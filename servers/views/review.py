@@ -1,5 +1,7 @@
 """What saving a profile would change, asked before it: the diff, and the requests that a restart meets."""
 
+from typing import Any
+
 from asgiref.sync import async_to_sync
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
@@ -8,6 +10,7 @@ from django.views.decorators.http import require_POST
 from controlpanel.lib.access import role_required
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.htmx import back, say_no
+from controlpanel.llamacpp.meaning_kinds import whole
 from jobs.services.audit import Actor
 from servers.form_preview import preview_of
 from servers.forms import ProfileForm
@@ -27,21 +30,29 @@ def profile_review(request: HttpRequest, pk: int) -> HttpResponse:
     """Show what the form would change of the profile, and what a restart would cut off."""
     profile = get_object_or_404(ServerProfile.objects.select_related("build", "model", "mmproj"), pk=pk)
     preview = preview_of(ProfileForm(request.POST, user=request.user, profile=profile))
-    instance = Instance.objects.select_related("run__host", "profile").get(profile=profile)
-    running = instance.observed in Instance.ALIVE
-    context = {
-        "profile": profile,
-        "preview": preview,
-        "running": running,
-        "wait": int(WAIT),
-        "busy": async_to_sync(in_flight)(instance) if running else 0,
-        "asked_by": asked_by(profile) if running else [],
-    }
+    context = {"profile": profile, "preview": preview, **restart_context(profile)}
     if preview.data is not None and not preview.error_count:
         before, after = data_of(profile), preview.data
         context["changes"] = changes_between(before, after)
         context["arguments"] = arguments_between(before, after)
     return render(request, "servers/_profile_review.html", context)
+
+
+def restart_context(profile: ServerProfile) -> dict[str, Any]:
+    """Return what a restart would meet: whether the server runs, its requests, and who waits for answers."""
+    instance = Instance.objects.select_related("run__host", "profile").get(profile=profile)
+    running = instance.observed in Instance.ALIVE
+    return {
+        "running": running,
+        "wait": int(WAIT),
+        "busy": async_to_sync(in_flight)(instance) if running else 0,
+        "asked_by": asked_by(profile) if running else [],
+    }
+
+
+def wait_of(request: HttpRequest) -> float:
+    """Return for how many seconds a request wants a stop to wait, 0 for anything that is no number."""
+    return float(whole(request.POST.get("wait")) or 0)
 
 
 @require_POST

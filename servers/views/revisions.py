@@ -7,7 +7,7 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlpanel.lib.access import role_required
 from controlpanel.lib.errors import Refused
@@ -17,6 +17,8 @@ from jobs.services.audit import Actor
 from servers.models import Instance, ProfileRevision, ServerProfile
 from servers.services import revisions as service
 from servers.services.instances import request_restart
+from servers.services.profiles import data_of
+from servers.views.review import restart_context, wait_of
 
 PER_PAGE = 30
 
@@ -52,23 +54,37 @@ def revision_mark(request: HttpRequest, pk: int, number: int) -> HttpResponse:
     return redirect("profile-revisions", pk)
 
 
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 @role_required("operator")
 def revision_roll_back(request: HttpRequest, pk: int, number: int) -> HttpResponse:
-    """Save the profile as the revision has it; `restart` = 1 restarts the running server with it."""
+    """Save the profile as the revision has it, `restart` = 1 restarts its server; GET shows what changes."""
     revision, actor = _revision(pk, number), Actor.web(request)
+    if request.method != "POST":
+        return _ask_first(request, revision)
+    reason = request.POST.get("reason", "").strip()
     try:
-        saved = service.roll_back(actor, revision)
+        saved = service.roll_back(actor, revision, reason)
         messages.success(
             request,
             _("The profile is as in revision %(old)d again, as revision %(new)d.")
             % {"old": number, "new": saved.revision},
         )
         if request.POST.get("restart") == "1":
-            request_restart(actor, saved, reason=_("Back to revision %(number)d.") % {"number": number})
-    except Refused as reason:
-        say_no(request, reason)
+            told = _("Back to revision %(number)d.") % {"number": number}
+            request_restart(actor, saved, wait_of(request), f"{told} {reason}".strip())
+    except Refused as refusal:
+        say_no(request, refusal)
     return redirect("profile-revisions", pk)
+
+
+def _ask_first(request: HttpRequest, revision: ProfileRevision) -> HttpResponse:
+    profile = revision.profile
+    context = {"profile": profile, "revision": revision, **restart_context(profile)}
+    try:
+        context["changes"] = service.changes_between(data_of(profile), service.data_of_revision(revision))
+    except Refused as refusal:
+        context["refused"] = str(refusal)
+    return render(request, "servers/_roll_back.html", context)
 
 
 def _revision(pk: int, number: int) -> ProfileRevision:

@@ -183,16 +183,16 @@ def question(name: str, action: str, busy: int | None) -> str:
     """Return what is asked before a stop or restart; `busy` requests are in flight, None: nobody knows."""
     first = _("Restart the server %(name)s?") if action == "restart" else _("Stop the server %(name)s?")
     if busy is None:
-        rest = _("The server does not say whether requests are in flight; any that are will be cut off.")
+        rest = _("The server does not say whether requests are in flight.")
     elif busy:
         rest = ngettext(
-            "%(number)d request is in flight and will be cut off.",
-            "%(number)d requests are in flight and will be cut off.",
+            "%(number)d request is in flight.",
+            "%(number)d requests are in flight.",
             busy,
         ) % {"number": busy}
     else:
-        rest = _("Requests in flight are cut off.")
-    return f"{first % {'name': name}} {rest}"
+        rest = ""
+    return f"{first % {'name': name}} {rest}".rstrip()
 
 
 def steps_of(instance: Instance) -> list[Step]:

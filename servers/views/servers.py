@@ -17,6 +17,7 @@ from servers.services import instances as service
 from servers.services.flight import in_flight
 from servers.views import rows
 from servers.views.lists import SERVERS, servers_table
+from servers.views.review import wait_of
 
 
 @require_safe
@@ -60,15 +61,17 @@ def server_start(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @role_required("operator")
 def server_stop(request: HttpRequest, pk: int) -> HttpResponse:
-    """Ask for the server to end."""
-    return _ask(request, pk, service.request_stop)
+    """Ask for the server to end; `wait` are seconds for the requests in flight."""
+    wait = wait_of(request)
+    return _ask(request, pk, lambda actor, profile: service.request_stop(actor, profile, wait))
 
 
 @require_POST
 @role_required("operator")
 def server_restart(request: HttpRequest, pk: int) -> HttpResponse:
-    """Ask for the server to end and to run again."""
-    return _ask(request, pk, service.request_restart)
+    """Ask for the server to end and to run again; `wait` are seconds for the requests in flight."""
+    wait = wait_of(request)
+    return _ask(request, pk, lambda actor, profile: service.request_restart(actor, profile, wait))
 
 
 def _ask(request: HttpRequest, pk: int, wish: Callable[[Actor, ServerProfile], object]) -> HttpResponse:

@@ -23,6 +23,7 @@ from jobs.models import Host, Job
 from jobs.services.audit import Actor, record
 from jobs.services.hosts import local_host
 from servers.models import Conversation, Instance, ServerProfile, Turn
+from servers.services.instances import STOP
 from servers.services.profiles import data_of, values_of
 from tests.e2e.panel import CHROMIUM, CHROMIUM_ARGS
 from tests.functional import pages
@@ -122,7 +123,7 @@ def furnish(alice: User) -> dict[str, str]:
     moving = pages.download(LONG, pages.loading(2**30, 2**32, 5e7, 61.0), state="loading", folder="/data/2")
     names: dict[str, list[Any]] = {
         **{name: [] for name in ("overview", "servers", "profiles", "models", "builds", "activity", "audit")},
-        **{name: [] for name in ("gpus", "playground", "profile-new", "profile-import")},
+        **{name: [] for name in ("gpus", "host-readiness", "playground", "profile-new", "profile-import")},
         **{name: [] for name in ("model-register", "build-register")},
         **{name: [] for name in ("build-configs", "config-new", "toolchain", "repositories")},
         **{name: [] for name in ("model-find", "downloads", "model-folders", "hub-tokens")},
@@ -336,7 +337,7 @@ def test_a_stop_asks_with_the_requests_that_are_in_flight_at_the_click(
 ) -> None:
     profile = pages.profile("Daily", "ready", {"port": 1})
     pages.run_of(profile)
-    answers = ["Stop the server Daily? 2 requests are in flight and will be cut off."]
+    answers = ["Stop the server Daily? 2 requests are in flight."]
     with web() as url, chromium() as browser:
         page = signed_in(browser, url, bob).new_page()
         asked: list[str] = []
@@ -355,9 +356,10 @@ def test_a_stop_asks_with_the_requests_that_are_in_flight_at_the_click(
         expect(page.locator("#confirm")).not_to_be_visible()
         answers.clear()
         stop.click()
-        expect(page.locator("#confirm-question")).to_contain_text("Requests in flight are cut off.")
+        expect(page.locator("#confirm-question")).to_contain_text("Stop the server")
         page.locator("#confirm-yes").click()
         wait_for(lambda: Instance.objects.get().observed == "stopping", 30, "the stop to be asked for")
+        assert Job.objects.get(kind=STOP).params["wait"] == 600
 
 
 def test_the_strip_shows_what_has_ended_for_some_seconds_only(bob: User, redis_server: redis.Redis) -> None:

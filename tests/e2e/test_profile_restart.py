@@ -24,6 +24,7 @@ from tests.functional import pages
 from tests.models import tiny_models
 from tests.web import web
 
+SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 pytestmark = pytest.mark.django_db(transaction=True)
 CARD = GpuSample(0, name="RTX 3090", memory_total_mib=1750, memory_used_mib=1000)
 
@@ -49,6 +50,7 @@ def test_a_context_is_changed_fitted_and_the_server_restarted(
         page.keyboard.type("131072")
         expect(page.locator("#preview-command")).to_contain_text("--ctx-size 131072")
         expect(page.locator("#fit-title + span")).to_have_text("fits")
+        assert page.evaluate(SIDEWAYS) == 0
 
         tab_to(page, "#reason")
         page.keyboard.type("Whole books")

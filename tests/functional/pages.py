@@ -35,12 +35,17 @@ from tests.fakes.hub import Hub
 from tests.models import plain_model, tiny_models
 
 HELP = Path(__file__).parent.parent / "data" / "help"
+DEVICES = """Available devices:
+  CUDA0: NVIDIA GeForce RTX 3090 (24124 MiB, 23755 MiB free)
+  CUDA1: NVIDIA GeForce RTX 3090 (24124 MiB, 23755 MiB free)
+"""
 NEW, FORK = "upstream-b11434.txt", "help-fork.txt"
 
 
 def build(name: str = "mainline", help_file: str = NEW, **fields: Any) -> Build:
     """A ready build with the capabilities of a recorded help text."""
-    capabilities = capabilities_from((HELP / help_file).read_text(), "version: 9120 (a1b2c3d4)")
+    text = (HELP / help_file).read_text()
+    capabilities = capabilities_from(text, "version: 9120 (a1b2c3d4)", fields.pop("devices", DEVICES))
     values = {
         "state": Build.State.READY,
         "path": f"/opt/{name}/llama-server",

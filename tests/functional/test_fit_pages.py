@@ -17,7 +17,6 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 
 from controlpanel.llamacpp.gguf import examine
-from controlpanel.llamacpp.helptext import parse_devices
 from controlpanel.llamacpp.memory import Device, estimate
 from controlpanel.llamacpp.memory_types import MIB
 from jobs.domain.gpu import GpuProcess, Gpus, GpuSample, Sample
@@ -201,16 +200,29 @@ def test_a_build_for_the_processor_alone_takes_nothing_of_a_card(
     assert "This build uses no GPU" in memory(answer)
 
 
-def test_a_build_that_named_no_card_is_told_to_perhaps_use_none(
+def test_a_build_that_lists_no_device_takes_nothing_of_a_card(
     bob: User, signed_in: Any, mainline: Build, tiny: ModelArtifact, host: Host
 ) -> None:
     say(CARD)
-    client = signed_in(bob)
-    assert "named no GPU when it was probed" in memory(preview(client, mainline, tiny))
-    listed = "Available devices:\n  CUDA0: RTX 3090 (24576 MiB, 23000 MiB free)\n"
-    mainline.capabilities = replace(capabilities_of(mainline), devices=parse_devices(listed)).to_dict()
+    mainline.capabilities = replace(capabilities_of(mainline), devices=()).to_dict()
     mainline.save()
-    assert "named no GPU" not in memory(preview(client, mainline, tiny))
+    answer = preview(signed_in(bob), mainline, tiny)
+    assert "This build uses no GPU" in memory(answer) and not answer.context["fit"].cards
+    # A build that cannot list devices may well use one.
+    flags = tuple(flag for flag in capabilities_of(mainline).flags if "--list-devices" not in flag.names)
+    mainline.capabilities = replace(capabilities_of(mainline), flags=flags).to_dict()
+    mainline.save()
+    assert preview(signed_in(bob), mainline, tiny).context["fit"].cards
+
+
+@pytest.mark.parametrize(("mib", "word"), [(24_576, "Fits"), (15, "Tight"), (2, "Does not fit")])
+def test_main_memory_is_judged_where_its_size_is_known(
+    mib: int, word: str, bob: User, signed_in: Any, mainline: Build, tiny: ModelArtifact
+) -> None:
+    pages.looked_at(replace(pages.TOOLCHAIN, memory_mib=mib))
+    say(CARD)
+    values = {"gpu_layers": "0", "ctx_size": "4096", "parallel": "1", "cache_ram": "0"}
+    assert preview(signed_in(bob), mainline, tiny, **values).context["fit"].word == word
 
 
 def test_extra_arguments_count_and_one_that_is_not_known_is_told(

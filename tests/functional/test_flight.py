@@ -19,7 +19,7 @@ from tests.engines import free_port
 from tests.functional import pages
 
 pytestmark = pytest.mark.django_db
-PLAIN = "Stop the server Qwen? Requests in flight are cut off."
+PLAIN = "Stop the server Qwen?"
 UNKNOWN = "The server does not say whether requests are in flight"
 
 
@@ -73,8 +73,8 @@ def ready(port: int, observed: str = Instance.Observed.READY) -> Any:
     ("busy", "words"),
     [
         (0, PLAIN),
-        (1, "1 request is in flight and will be cut off."),
-        (3, "3 requests are in flight and will be cut off."),
+        (1, "1 request is in flight."),
+        (3, "3 requests are in flight."),
     ],
 )
 def test_the_question_names_the_requests_in_flight(
@@ -86,7 +86,7 @@ def test_the_question_names_the_requests_in_flight(
     [(path, key)] = slots.asked
     assert path == "/slots"
     assert key.startswith("Bearer ")
-    assert question(signed_in(bob), profile, "restart").startswith("Restart the server Qwen? ")
+    assert question(signed_in(bob), profile, "restart").startswith("Restart the server Qwen?")
 
 
 @pytest.mark.parametrize("answer", [{"error": "off"}, [], ["x"], [{"id": 1}], [{"is_processing": 1}]])

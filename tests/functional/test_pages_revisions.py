@@ -75,12 +75,48 @@ def test_rolling_back_saves_the_old_values_and_can_restart(
     daily: ServerProfile, bob: User, signed_in: Any
 ) -> None:
     runs(daily, 2)
-    address = reverse("revision-roll-back", args=[daily.pk, 1])
-    text = text_of(signed_in(bob).post(address, {"restart": "1"}, follow=True))
+    address, client = reverse("revision-roll-back", args=[daily.pk, 1]), signed_in(bob)
+    question = text_of(client.get(address))
+    assert "<del>16384</del> → <ins>8192</ins>" in question and "Roll back and restart" in question
+    given = {"restart": "1", "wait": "600", "reason": "It was faster"}
+    text = text_of(client.post(address, given, follow=True))
     assert "as in revision 1 again, as revision 3" in text
     daily.refresh_from_db()
     assert daily.settings == {"ctx_size": 8192}
-    assert Job.objects.get(kind=instances.STOP).params == {"then_start": True, "wait": 0.0}
+    assert Job.objects.get(kind=instances.STOP).params == {"then_start": True, "wait": 600.0}
+    assert revisions_of(daily)[0].reason == "Back to revision 1. It was faster"
+
+
+def test_a_way_back_that_is_closed_says_why(daily: ServerProfile, bob: User, signed_in: Any) -> None:
+    oldest = revisions_of(daily).get(number=1)
+    oldest.values = {**oldest.values, "build": 999_999}
+    oldest.save()
+    text = text_of(signed_in(bob).get(reverse("revision-roll-back", args=[daily.pk, 1])))
+    assert "of this revision was deleted" in text and 'id="roll-back"' not in text
+
+
+@pytest.mark.parametrize(("wait", "seconds"), [("600", 600.0), ("", 0.0), ("x", 0.0), ("9" * 17, 3600.0)])
+def test_a_restart_of_the_servers_page_waits_as_asked(
+    wait: str, seconds: float, daily: ServerProfile, bob: User, signed_in: Any
+) -> None:
+    runs(daily, 2)
+    signed_in(bob).post(reverse("server-restart", args=[daily.pk]), {"wait": wait})
+    assert Job.objects.get(kind=instances.STOP).params == {"then_start": True, "wait": seconds}
+
+
+def test_saving_what_is_there_says_that_nothing_was_changed(
+    daily: ServerProfile, bob: User, signed_in: Any
+) -> None:
+    answer = signed_in(bob).post(reverse("profile-edit", args=[daily.pk]), form(daily), follow=True)
+    assert "Nothing was changed." in text_of(answer) and revisions_of(daily).count() == 2
+
+
+def test_errors_of_a_save_stand_on_top_with_links_to_their_fields(
+    daily: ServerProfile, bob: User, signed_in: Any
+) -> None:
+    answer = signed_in(bob).post(reverse("profile-edit", args=[daily.pk]), form(daily, ctx_size="5"))
+    text = text_of(answer)
+    assert text.index("Nothing was saved:") < text.index('<a href="#id_ctx_size">') < text.index("<legend")
 
 
 def test_the_running_revision_and_what_changed_since_are_one_click_away(

@@ -272,6 +272,12 @@ def test_risky_but_allowed_flags_come_with_a_warning() -> None:
     assert check_extra(["-lv", "2"], FORK) == []
 
 
+@pytest.mark.parametrize(("value", "told"), [("abc", True), ("0.7", False), ("-1", False), ("1e-3", False)])
+def test_a_word_where_a_number_belongs_comes_with_a_warning(value: str, told: bool) -> None:
+    found = check_extra(["--keep", value], UPSTREAM)
+    assert ([problem.level for problem in found] == ["warning"]) == told
+
+
 def test_nul_is_refused_in_stored_arguments_too() -> None:
     assert "NUL" in _texts(check_extra(["--grammar", "a\x00b"], UPSTREAM))
 

@@ -94,8 +94,12 @@
     dialog.querySelector('[data-question]').textContent = await questionOf(button, event.detail.question)
     waiting = null
     dialog.returnValue = ''
+    const waits = dialog.querySelector('[data-waits]')
+    waits.hidden = !('waits' in button.dataset)
     settle = (answer) => {
       settle = null
+      const seconds = waits.querySelector('input').checked ? 600 : 0
+      if (!waits.hidden) button.setAttribute('hx-vals', JSON.stringify({ wait: seconds }))
       if (answer === 'yes') event.detail.issueRequest(true)
       delete button.dataset.asking
       document.dispatchEvent(new Event('panel:asked'))

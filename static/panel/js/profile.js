@@ -1,4 +1,4 @@
-// The profile form's own behaviours: the dialog in front of a save, fields that are emptied together, groups.
+// The profile form's own behaviours: fields that are set or emptied together, groups, what is not saved yet.
 (function () {
   'use strict'
 
@@ -88,22 +88,24 @@
   })
   document.addEventListener('htmx:afterSettle', restoreFolds)
 
-  // A dialog opens once what it shows has arrived.
-  document.addEventListener('htmx:afterSwap', (event) => {
-    const button = event.detail.requestConfig && event.detail.requestConfig.elt
-    const dialog = button && button.dataset.opens && document.getElementById(button.dataset.opens)
-    if (dialog && !dialog.open) dialog.showModal()
-  })
-
   document.addEventListener('click', (event) => {
-    const element = event.target.closest('[data-close], [data-empties], [data-adds], [data-changes], #profile-form a[href^="#"]')
+    const element = event.target.closest('[data-empties], [data-adds], [data-changes], #profile-form a[href^="#"]')
     if (!element) return
-    if (element.hasAttribute('data-close')) element.closest('dialog').close()
-    else if (element.dataset.empties) emptyAfterQuestion(element)
+    if (element.dataset.empties) emptyAfterQuestion(element)
     else if (element.dataset.adds) addVariable(element)
     else if (element.dataset.changes) apply(element)
     else reveal(element)
   })
+  // What was typed is not lost by a click that leads away.
+  let unsaved = false
+  document.addEventListener('input', (event) => {
+    if (event.target.closest('#profile-form')) unsaved = true
+  })
+  document.addEventListener('submit', () => { unsaved = false })
+  window.addEventListener('beforeunload', (event) => {
+    if (unsaved) event.preventDefault()
+  })
+
   document.addEventListener('change', (event) => {
     if (event.target.matches('#group-what input, #group-what select')) carry(event.target)
   })
