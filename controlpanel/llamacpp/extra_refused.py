@@ -186,6 +186,9 @@ _KEY_WORD = re.compile(r"""[\s{"']*([A-Za-z][\w.]*)["']?\s*(?:[:=].*)?""", re.DO
 _TURBO = re.compile(r"turbo\w{0,8}")
 _ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]*=.*", re.DOTALL)
 
+# What the values of such flags are meant for.
+MEANT = {"--mtp-n-predict": "draft_max", "--rope-scaling-factor": "rope_scale"}
+
 
 def myth(word: str) -> str | None:
     """Return what is right instead of a word that guides name, a text with the parameter `flag`.

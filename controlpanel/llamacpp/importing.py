@@ -11,7 +11,7 @@ from controlpanel.llamacpp.capabilities import Capabilities
 from controlpanel.llamacpp.command import BUFFER_VERBOSITY, PING_SECONDS
 from controlpanel.llamacpp.environment import KNOWN
 from controlpanel.llamacpp.extra_args import MAX_ARGS
-from controlpanel.llamacpp.extra_refused import MYTHS, refusal
+from controlpanel.llamacpp.extra_refused import MEANT, MYTHS, refusal
 from controlpanel.llamacpp.importing_flags import FIELDS, TURBO8, Names, Use, managed
 from controlpanel.llamacpp.importing_flags import LOADING as LOADING_FLAGS
 from controlpanel.llamacpp.importing_shell import unresolved
@@ -224,13 +224,28 @@ class _Reader:
             self.say("renamed", use.shown, text, name=name)
             return
         if use.name in MYTHS:
-            self.say("wrong", use.shown, MYTHS[use.name])
+            if not self._meant(use):
+                self.say("wrong", use.shown, MYTHS[use.name])
             return
         flag = self.names.flag(use.name)
         if flag is not None and flag.removed:
             self.say("wrong", use.shown, N_("%(flag)s: %(help)s"), help=flag.help)
             return
         self._unknown(use)
+
+    def _meant(self, use: Use) -> bool:
+        """Take the value of a flag that no build has into the field that it means, when it is one for it."""
+        key = MEANT.get(use.name)
+        if key is None or len(use.values) != 1 or key in self.settings:
+            return False
+        value = field_value(key, use.values[0], None)
+        if value is None or MEANINGS[key].problem(self.caps, value):
+            return False
+        self.settings[key] = value
+        label = Message(MEANINGS[key].label)
+        text = N_("There is no %(flag)s in any build; its value %(value)s is taken into the field %(label)s.")
+        self.say("renamed", use.shown, text, key=key, label=label, value=str(value))
+        return True
 
     def _unknown(self, use: Use) -> None:
         near = self._near(use.name)

@@ -72,6 +72,8 @@ def save_profile(
     data = replace(data, name=re.sub(r"\s+", " ", data.name).strip())
     if not data.name:
         raise Refused(_("Give the profile a name."), "name")
+    if "," in data.name:
+        raise Refused(_("A comma would make several names of it in the API: leave it out."), "name")
     wrong = errors(render_data(data).problems)
     if wrong:
         raise Refused(translate(wrong[0].message), wrong[0].field)

@@ -39,7 +39,7 @@ def test_a_command_is_told_part_by_part(bob: User, signed_in: Any, mainline: Bui
     text = text_of(signed_in(bob).post(reverse("profile-import"), {"command": COMMAND, "build": mainline.pk}))
     assert "the field Context size is set to 32768" in text
     assert "this build writes --spec-type draft-mtp instead" in text
-    assert "There is no --mtp-n-predict in any build" in text
+    assert "There is no --mtp-n-predict in any build; its value 4 is taken into the field Draft" in text
     assert "/elsewhere/mmproj-Qwen.gguf is not registered; mmproj-Qwen has the same file name" in text
     assert "The port 80 is below 1024" in text
     assert "Only an admin may take over variables" in text
@@ -54,7 +54,7 @@ def test_the_command_goes_on_as_a_filled_form(
     )
     data = answer.context["preview"].data
     assert (data.name, data.build, data.model, data.mmproj) == ("daily", mainline, *files)
-    assert data.settings == {"ctx_size": 32768, "speculation": "mtp", "load_mode": "none"}
+    assert data.settings == {"ctx_size": 32768, "speculation": "mtp", "load_mode": "none", "draft_max": 4}
     assert data.port is None
     assert f'action="{reverse("profile-new")}"' in text_of(answer)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,6 +61,12 @@ def test_the_words_of_a_change_are_in_the_language_of_the_reader(daily: ServerPr
     newest, oldest = revisions_of(daily)
     with translation.override("zh-hant"):
         assert [change.label for change in changes(oldest, newest)] == ["名稱"]
+
+
+def test_a_name_that_would_be_two_in_the_api_is_refused(first: ProfileData) -> None:
+    with pytest.raises(Refused, match="comma") as told:
+        save_profile(CLI, None, replace(first, name="one, two"))
+    assert told.value.field == "name"
 
 
 def test_saving_what_is_there_makes_no_revision(daily: ServerProfile) -> None:

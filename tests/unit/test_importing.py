@@ -232,9 +232,9 @@ def test_refused_flags_come_with_their_reason(flag: str, words: str, caps: Capab
     ("flag", "words"),
     [
         ("--mtp", "set the field Speculation to MTP"),
-        ("--mtp-n-predict 4", "set the field Draft tokens"),
+        ("--mtp-n-predict x", "set the field Draft tokens"),
         ("--mtp-logit-threshold 0.8", "--spec-draft-p-min"),
-        ("--rope-scaling-factor 4.0", "--rope-scale"),
+        ("--rope-scaling-factor much", "--rope-scale"),
         ("--rope-scaling-type yarn", "--rope-scaling yarn"),
         ("-ctk turbo8", "turbo2, turbo3 and turbo4"),
     ],
@@ -245,6 +245,16 @@ def test_myths_are_answered_with_what_is_right(flag: str, words: str, caps: Capa
     assert said(found, flag.split()[0])[0] == "wrong"
     assert words in said(found, flag.split()[0])[1]
     assert (found.settings, found.extra) == ({"ctx_size": 4096}, ())
+
+
+@pytest.mark.parametrize("caps", BUILDS)
+def test_the_value_of_a_myth_goes_into_the_field_that_it_means(caps: Capabilities | None) -> None:
+    found = read_command("llama-server --mtp-n-predict 4 --rope-scaling-factor 2.5", caps)
+    assert found.settings == {"draft_max": 4, "rope_scale": "2.5"} and found.extra == ()
+    assert [line.kind for line in found.report] == ["renamed", "renamed"]
+    # A flag of the build itself says more.
+    found = read_command("llama-server --spec-draft-n-max 2 --mtp-n-predict 4", caps)
+    assert found.settings == {"draft_max": 2}
 
 
 @pytest.mark.parametrize(
