@@ -347,7 +347,8 @@ def test_the_page_says_that_older_text_was_removed(viewer: Viewer, panel: LogPan
     )
     viewer.page.goto(f"{panel.url}/runs/{panel.run_id}/log/")
     viewer.page.wait_for_selector("pre.log .l")
-    assert viewer.page.get_attribute("pre.log", "data-removed") == ""
+    # The script says it once it knows where the log begins.
+    wait_for(lambda: viewer.page.get_attribute("pre.log", "data-removed") == "", 30, "nothing to be said")
     viewer.page.click(".log-start")
     wait_for(lambda: viewer.lines()[0][1] == shown_of(MIDDLE), 30, "the first line that is left")
     wait_for(
