@@ -43,8 +43,6 @@ __all__ = ["SAFETY", "Device", "DeviceFit", "Estimate", "EstimateError", "estima
 SAFETY = 0.02
 """The part of a card that stays free where a term is corrected and no upper bound any more."""
 
-NOT_JUDGED = N_("No GPU is named: whether main memory is enough is not judged here.")
-
 _FORK_MTP = ("qwen35", "qwen35moe")
 
 
@@ -95,8 +93,6 @@ def estimate(
     why += _notes(settings, geometry, used, devices)
     if taught.terms:
         why.append(Message(N_("What computations take is corrected by an earlier start of this build.")))
-    if not devices:
-        why.append(Message(NOT_JUDGED))
     bounds = BOUNDS.difference(taught.terms)
     fits = tuple(_fit(ledger, floors, index, device, bounds) for index, device in enumerate(devices))
     return Estimate(fits, ledger.mib(HOST), _verdict(fits), tuple(why), bounds, floors.mib(HOST))

@@ -49,6 +49,12 @@ def _shorter_drafts(found: Found) -> Iterable[Change]:
     return [Change("draft_max", 2)]
 
 
+_VISION_TITLE = N_("This build crashes when MTP and a vision projector are used together")
+_VISION_REMEDY = N_(
+    "Set the field “Speculation” to none, or take the vision projector out; a newer build of the "
+    "fork can do both."
+)
+
 MTP_START_RULES = (
     Rule(
         "mtp_heads_missing",
@@ -150,11 +156,8 @@ MTP_START_RULES = (
     Rule(
         "mtp_vision",
         (r"speculative decoding is not supported by multimodal, it will be disabled",),
-        N_("This build crashes when MTP and a vision projector are used together"),
-        N_(
-            "Set the field “Speculation” to none, or take the vision projector out; a newer build of the "
-            "fork can do both."
-        ),
+        _VISION_TITLE,
+        _VISION_REMEDY,
         _NO_MTP,
         with_=(Near(r"Segmentation fault", after=40),),
         explains=_EFFECTS,
@@ -162,11 +165,8 @@ MTP_START_RULES = (
     Rule(
         "mtp_vision",
         (r"speculative decoding is not supported by multimodal, it will be disabled",),
-        N_("This build crashes when MTP and a vision projector are used together"),
-        N_(
-            "Set the field “Speculation” to none, or take the vision projector out; a newer build of the "
-            "fork can do both."
-        ),
+        _VISION_TITLE,
+        _VISION_REMEDY,
         _NO_MTP,
         exit_codes=(-11, 139),
         explains=_EFFECTS,

@@ -51,15 +51,17 @@ def _micro_batch(found: Found) -> Iterable[Change]:
         yield Change("ubatch", size)
 
 
+_REFUSED_REMEDY = N_(
+    "The server refused the request and goes on. Raise the context size as far as memory allows "
+    "(smaller KV cache types make room), or shorten the conversation."
+)
+
 REQUEST_RULES = (
     Rule(
         "context_overflow",
         (_TOO_LONG[0],),
         N_("A request has %(tokens)s tokens, a slot holds %(n_ctx)s"),
-        N_(
-            "The server refused the request and goes on. Raise the context size as far as memory allows "
-            "(smaller KV cache types make room), or shorten the conversation."
-        ),
+        _REFUSED_REMEDY,
         larger_context,
         rank=COMMON,
     ),
@@ -67,10 +69,7 @@ REQUEST_RULES = (
         "context_overflow",
         (*_TOO_LONG[1:], r"input \(\d+ tokens\) is larger than the max context size"),
         N_("A request is longer than the context of a slot"),
-        N_(
-            "The server refused the request and goes on. Raise the context size as far as memory allows "
-            "(smaller KV cache types make room), or shorten the conversation."
-        ),
+        _REFUSED_REMEDY,
         larger_context,
         rank=COMMON,
     ),

@@ -31,15 +31,15 @@ def capabilities_of(build: Build) -> Capabilities:
     return Capabilities.from_dict(build.capabilities)
 
 
-def capabilities_named(name: str) -> Capabilities:
-    """Return what the ready build of a name can do; Refused lists the builds there are."""
+def ready_build(name: str) -> Build:
+    """Return the ready build of a name; Refused lists the builds there are."""
     ready = Build.objects.filter(state=Build.State.READY)
     build = ready.filter(name=name).first()
     if build is None:
         names = ", ".join(ready.values_list("name", flat=True)[:20]) or "–"
         message = _("There is no ready build %(name)s. Builds: %(names)s.")
         raise Refused(message % {"name": name, "names": names}, "build", "no_such_build")
-    return capabilities_of(build)
+    return build
 
 
 def register_build(actor: Actor, host: Host, name: str, path: str, *, bundled: bool = False) -> Build:

@@ -6,8 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from django.conf import settings as django_settings
-
 from controlpanel.lib.text import N_, Message
 from controlpanel.lib.words import translate
 from controlpanel.llamacpp.gguf_header import GgufHeader
@@ -15,7 +13,7 @@ from controlpanel.llamacpp.memory import Device, Estimate, EstimateError, estima
 from controlpanel.llamacpp.memory_learn import Learned
 from controlpanel.llamacpp.memory_types import MIB, Dialect
 from jobs.domain.gpu import GpuSample, Sample
-from jobs.services.gpus import latest
+from jobs.services.gpus import sample_here
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +29,7 @@ WORDS = {
 # States whose colour a verdict has.
 STATES = {"fits": "ready", "tight": "incomplete", "does not fit": "failed", "unknown": "unknown"}
 PROMPT_CACHE = "prompt_cache"
+NOT_JUDGED = Message(N_("No GPU is named: whether main memory is enough is not judged here."))
 _NONSENSE = N_("The file or the settings hold numbers that make no sense: the memory cannot be estimated.")
 
 
@@ -66,8 +65,7 @@ def cards_here(own_pid: int | None = None, visible: str | None = None) -> Cards:
 
     `visible` is what CUDA_VISIBLE_DEVICES says, None when it is not set.
     """
-    found = {host.slug: sample for host, sample in latest() or ()}
-    sample = found.get(django_settings.PANEL_HOST)
+    sample = sample_here()
     if sample is None:
         return Cards(())
     devices, held, why = [], [], _age(sample)

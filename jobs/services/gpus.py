@@ -72,6 +72,11 @@ def publish_sample(host_slug: str, sample: Sample) -> None:
         publish(EVENT, host_slug)
 
 
+def sample_here() -> Sample | None:
+    """Return the last sample of this host's cards; None without one, and when Redis does not answer."""
+    return next((sample for host, sample in latest() or () if host.slug == settings.PANEL_HOST), None)
+
+
 def latest() -> list[tuple[Host, Sample | None]] | None:
     """Return each host with its last sample, if it has any; None when Redis does not answer."""
     global _next_try

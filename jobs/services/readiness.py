@@ -7,7 +7,7 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from jobs.adapters.hostlink import link
-from jobs.domain.gpu import Sample, marked
+from jobs.domain.gpu import marked
 from jobs.domain.readiness import Facts, Finding, grouped
 from jobs.services import gpus
 from jobs.services.hosts import local_host
@@ -23,7 +23,7 @@ def _facts() -> Facts:
     found = link(settings.PANEL_HOST).readiness_facts()
     try:
         found = replace(found, toolchain=toolchain_of(local_host()))
-        sample = _sample()
+        sample = gpus.sample_here()
     except DatabaseError:  # not made yet, or not there: the host can be looked at all the same
         return found
     if sample is None:
@@ -31,9 +31,3 @@ def _facts() -> Facts:
     # Runs may have begun or ended since the agent marked the programs on the cards.
     current = marked(sample.gpus, gpus.own_pids(settings.PANEL_HOST))
     return replace(found, gpus=current, stale=sample.stale_since(time.time()) is not None)
-
-
-def _sample() -> Sample | None:
-    """Return this host's last sample; None without one, and when Redis does not answer."""
-    found = gpus.latest() or []
-    return next((sample for host, sample in found if host.slug == settings.PANEL_HOST), None)

@@ -39,15 +39,42 @@ class Inputs:
     fixed: frozenset[str]
     dialect: Dialect
 
-    def learned(self, cards: Cards) -> Learned | None:
-        """Return what earlier starts on such cards taught."""
-        build = self.data.build
-        return learned_for(build, self.parts[0].architecture, backend_of(build, cards))
+    def cards(self, own_pid: int | None = None) -> Cards:
+        """Return the cards that the server can use; `own_pid` is its process, which may be stopped."""
+        data = self.data
+        # Who can list devices and lists none has no support for them.
+        blind = self.caps.has("--list-devices") and not self.caps.devices
+        if data.build.inputs.get("backend") == "cpu" or blind:
+            return Cards((), (Message(N_("This build uses no GPU: everything goes to main memory.")),))
+        return cards_here(own_pid, data.environment.get("CUDA_VISIBLE_DEVICES"))
 
-    def estimate(self, cards: Cards) -> Estimate | Message:
-        """Return the estimate for these cards, or why there is none."""
-        learned = self.learned(cards)
-        return try_estimate(self.parts, self.projector, self.settings, self.dialect, cards.devices, learned)
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that estimates of one profile on the cards of now share."""
+
+    inputs: Inputs
+    cards: Cards
+    learned: Learned | None
+
+    def estimate(self) -> Estimate | Message:
+        """Return the estimate, or why there is none."""
+        made, devices = self.inputs, self.cards.devices
+        return try_estimate(made.parts, made.projector, made.settings, made.dialect, devices, self.learned)
+
+
+def prepare(data: ProfileData, own_pid: int | None = None) -> Prepared | Message:
+    """Return what estimates of a profile need, or what is wrong with its files or settings.
+
+    `own_pid` is the profile's own server, whose memory it will have again.
+    """
+    try:
+        inputs = inputs_of(data)
+    except EstimateError as error:
+        return error.message
+    cards = inputs.cards(own_pid)
+    backend = backend_of(inputs.caps, cards)
+    return Prepared(inputs, cards, learned_for(data.build, inputs.parts[0].architecture, backend))
 
 
 def inputs_of(data: ProfileData) -> Inputs:
@@ -62,15 +89,6 @@ def inputs_of(data: ProfileData) -> Inputs:
     variables = {key: data.environment[name] for name, key in VARIABLES.items() if name in data.environment}
     settings = {**data.settings, **extra, **variables}
     return Inputs(data, caps, parts, projector, settings, frozenset(extra), dialect)
-
-
-def cards_of(data: ProfileData, own_pid: int | None = None) -> Cards:
-    """Return the cards that a profile's server can use; `own_pid` is its process, which may be stopped."""
-    caps = capabilities_of(data.build)
-    # Who can list devices and lists none has no support for them.
-    if data.build.inputs.get("backend") == "cpu" or (caps.has("--list-devices") and not caps.devices):
-        return Cards((), (Message(N_("This build uses no GPU: everything goes to main memory.")),))
-    return cards_here(own_pid, data.environment.get("CUDA_VISIBLE_DEVICES"))
 
 
 def pid_of(profile_pk: int | None) -> int | None:

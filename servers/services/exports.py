@@ -11,6 +11,7 @@ from controlpanel.llamacpp.exporting_types import PORT, Exported
 from jobs.models import Build
 from jobs.services.builds import capabilities_of
 from servers.models import ServerProfile
+from servers.services.estimates import prepare
 from servers.services.fit import fit_of
 from servers.services.profiles import ProfileData, data_of, render_data
 
@@ -68,5 +69,5 @@ def export_profile(profile: ServerProfile, kind: Kind, build: Build | None = Non
 
 def _memory(data: ProfileData) -> int | None:
     """Return what the server takes of main memory in MiB, None when that is not known."""
-    fit = fit_of(data)
+    fit = fit_of(prepare(data))
     return None if fit.error or fit.host_total is None else -(-fit.host_total // _MIB)

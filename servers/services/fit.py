@@ -7,12 +7,11 @@ from django.utils.translation import gettext as _
 
 from controlpanel.lib.text import N_, Message
 from controlpanel.lib.words import translate
-from controlpanel.llamacpp.memory import NOT_JUDGED, DeviceFit, Estimate, EstimateError
+from controlpanel.llamacpp.memory import DeviceFit, Estimate
 from controlpanel.llamacpp.memory_types import Verdict
-from jobs.services.fits import PROMPT_CACHE, STATES, WORDS, total_of
+from jobs.services.fits import NOT_JUDGED, PROMPT_CACHE, STATES, WORDS, total_of
 from jobs.services.toolchains import toolchain_of
-from servers.services.estimates import cards_of, inputs_of
-from servers.services.profiles import ProfileData
+from servers.services.estimates import Prepared
 
 BAR = 1000  # width of a full bar in the drawing's own units
 
@@ -85,27 +84,21 @@ class Fit:
     error: str = ""
 
 
-def fit_of(data: ProfileData, own_pid: int | None = None) -> Fit:
-    """Return what a server of this profile takes; what is wrong with files or settings is in `error`.
-
-    `own_pid` is the profile's own server, whose memory it will have again.
-    """
-    try:
-        inputs = inputs_of(data)
-    except EstimateError as error:
-        return Fit(error=translate(error.message))
-    cards = cards_of(data, own_pid)
-    found = inputs.estimate(cards)
+def fit_of(prepared: Prepared | Message) -> Fit:
+    """Return what a server of a profile takes; what is wrong with files or settings is in `error`."""
+    if isinstance(prepared, Message):
+        return Fit(error=translate(prepared))
+    found = prepared.estimate()
     if isinstance(found, Message):
         return Fit(error=translate(found))
-    toolchain = toolchain_of(data.build.host)
-    return _view(found, toolchain.memory_mib if toolchain else None, cards.why)
+    toolchain = toolchain_of(prepared.inputs.data.build.host)
+    return _view(found, toolchain.memory_mib if toolchain else None, prepared.cards.why)
 
 
 def _view(found: Estimate, memory: float | None, notes: Iterable[Message]) -> Fit:
     host = _parts(found.host, found.bounds)
     verdict = _verdict(found, memory)
-    judged = memory is not None
+    told = [*found.why, *notes, *([] if verdict else [NOT_JUDGED])]
     return Fit(
         state=STATES[verdict] if verdict else "",
         word=_(WORDS[verdict]) if verdict else "",
@@ -113,7 +106,7 @@ def _view(found: Estimate, memory: float | None, notes: Iterable[Message]) -> Fi
         host=tuple(host),
         host_total=_sum(host),
         host_capacity=total_of([memory]),
-        why=tuple(translate(note) for note in (*found.why, *notes) if not judged or note.text != NOT_JUDGED),
+        why=tuple(map(translate, told)),
     )
 
 

@@ -1,8 +1,8 @@
 """What the starts of a build have taught about the memory of computations and of the driver."""
 
+from controlpanel.llamacpp.capabilities import Capabilities
 from controlpanel.llamacpp.memory_learn import Learned
 from jobs.models import Build
-from jobs.services.builds import capabilities_of
 from jobs.services.fits import Cards
 from servers.models import StartReading
 
@@ -23,9 +23,9 @@ def learned_for(build: Build, architecture: str | None, backend: str) -> Learned
     return found
 
 
-def backend_of(build: Build, cards: Cards) -> str:
+def backend_of(caps: Capabilities, cards: Cards) -> str:
     """Return the kind of device that a build will use, as a reading names it."""
     if not cards.devices:
         return "CPU"
-    named = [device.name.rstrip("0123456789") for device in capabilities_of(build).devices]
+    named = [device.name.rstrip("0123456789") for device in caps.devices]
     return next((name for name in named if name), "CUDA")

@@ -12,7 +12,6 @@ from controlpanel.lib.words import shown, stored, translate
 from controlpanel.llamacpp.capabilities import capabilities_from
 from controlpanel.llamacpp.command import Line
 from controlpanel.llamacpp.fitparams import TOOL, measure_args, parse_measured
-from controlpanel.llamacpp.memory import EstimateError
 from controlpanel.llamacpp.problems import errors
 from controlpanel.llamacpp.serverlog import last_errors
 from jobs.adapters.probe import ask_binary
@@ -21,7 +20,7 @@ from jobs.registry import Runner
 from jobs.services.audit import Actor
 from jobs.services.fits import total_of
 from jobs.services.jobs import Claimed, create_job
-from servers.services.estimates import cards_of, inputs_of
+from servers.services.estimates import prepare
 from servers.services.profiles import ProfileData, render_data
 
 MEASURE = "profile.measure"
@@ -94,11 +93,8 @@ def measured(job: Job) -> dict[str, Any] | None:
 
 def _estimated(data: ProfileData) -> dict[str, Any]:
     """Return the estimate in the tool's words: {"cards": [sizes], "host": sizes}, both empty without one."""
-    try:
-        inputs = inputs_of(data)
-        found = inputs.estimate(cards_of(data))
-    except EstimateError:
-        return {"cards": [], "host": None}
+    prepared = prepare(data)
+    found = prepared if isinstance(prepared, Message) else prepared.estimate()
     if isinstance(found, Message):
         return {"cards": [], "host": None}
     return {"cards": [_sizes(fit.terms) for fit in found.devices], "host": _sizes(found.host)}

@@ -6,6 +6,7 @@ from dataclasses import replace
 from controlpanel.llamacpp.meanings import MEANINGS
 from controlpanel.llamacpp.rule_types import Change
 from jobs.services.builds import capabilities_of
+from servers.services.estimates import prepare
 from servers.services.profiles import ProfileData
 from servers.services.suggestions import largest_context
 
@@ -39,7 +40,7 @@ def _with_setting(data: ProfileData, change: Change) -> ProfileData:
 
 
 def _with_largest_context(data: ProfileData, own_pid: int | None) -> ProfileData:
-    found = largest_context(data, own_pid)
+    found = largest_context(prepare(data, own_pid))
     now = data.settings.get("ctx_size") or data.model.context_length
     if found is None and isinstance(now, int):
         # Nothing is known of the cards: half is a beginning.

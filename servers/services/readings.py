@@ -17,7 +17,7 @@ from controlpanel.llamacpp.memory_types import HOST
 from jobs.models import Run
 from jobs.services.fits import Cards, total_of
 from servers.models import Instance, StartReading
-from servers.services.estimates import Inputs, cards_of, inputs_of
+from servers.services.estimates import Inputs, inputs_of
 from servers.services.revisions import data_as_started
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ def _take(instance: Instance, run: Run, buffers: Buffers) -> None:
     if started is None or not buffers.devices:
         return
     build = started.data.build
-    cards = Cards(()) if buffers.backend == "CPU" else cards_of(started.data, run.pid)
+    cards = Cards(()) if buffers.backend == "CPU" else started.cards(run.pid)
     held = {place: size for place, size in enumerate(cards.own) if size}
     found: Estimate | None = None
     learned: Learned | None = None

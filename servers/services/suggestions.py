@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from django.utils.translation import gettext as _
 
+from controlpanel.lib.text import Message
 from controlpanel.lib.words import translate
 from controlpanel.llamacpp.meaning_kinds import whole
 from controlpanel.llamacpp.memory import EstimateError
@@ -12,8 +13,7 @@ from controlpanel.llamacpp.memory_types import MIB
 from controlpanel.llamacpp.tradeoffs import Tradeoff, offered_by, tradeoffs
 from controlpanel.llamacpp.tradeoffs_types import RANK
 from jobs.services.fits import STATES, WORDS
-from servers.services.estimates import cards_of, inputs_of
-from servers.services.profiles import ProfileData
+from servers.services.estimates import Prepared
 
 
 @dataclass(frozen=True)
@@ -31,41 +31,34 @@ class Suggestion:
     changes: str
 
 
-def suggestions_of(data: ProfileData, own_pid: int | None = None) -> list[Suggestion]:
+def suggestions_of(prepared: Prepared | Message) -> list[Suggestion]:
     """Return what to change of a profile, the best first; nothing for files or settings without an estimate.
 
     What extra arguments decide is left alone: a field beside them would change nothing.
     """
-    fixed, found = _tradeoffs(data, own_pid)
-    return [_suggestion(entry) for entry in found if not fixed.intersection(entry.changes)]
+    if isinstance(prepared, Message):
+        return []
+    fixed = prepared.inputs.fixed
+    return [_suggestion(entry) for entry in _tradeoffs(prepared) if not fixed.intersection(entry.changes)]
 
 
-def largest_context(data: ProfileData, own_pid: int | None = None) -> int | None:
+def largest_context(prepared: Prepared | Message) -> int | None:
     """Return the largest context size that fits as all else is, None when none does or nothing is known."""
-    _fixed, found = _tradeoffs(data, own_pid)
+    found = [] if isinstance(prepared, Message) else _tradeoffs(prepared)
     alone = [entry for entry in found if entry.changes.keys() == {"ctx_size"}]
     best = min(alone, key=lambda entry: RANK[entry.verdict], default=None)
     return whole(best.changes["ctx_size"]) if best else None
 
 
-def _tradeoffs(data: ProfileData, own_pid: int | None) -> tuple[frozenset[str], list[Tradeoff]]:
-    """Return the settings that extra arguments decide, and the trade-offs; none without an estimate."""
+def _tradeoffs(prepared: Prepared) -> list[Tradeoff]:
+    made = prepared.inputs
+    devices, offered = prepared.cards.devices, offered_by(made.caps)
     try:
-        inputs = inputs_of(data)
-        cards = cards_of(data, own_pid)
-        offered, learned = offered_by(inputs.caps), inputs.learned(cards)
-        found = tradeoffs(
-            inputs.parts,
-            inputs.projector,
-            inputs.settings,
-            inputs.dialect,
-            cards.devices,
-            offered,
-            learned,
+        return tradeoffs(
+            made.parts, made.projector, made.settings, made.dialect, devices, offered, prepared.learned
         )
     except EstimateError:
-        return frozenset(), []
-    return inputs.fixed, found
+        return []
 
 
 def _suggestion(entry: Tradeoff) -> Suggestion:

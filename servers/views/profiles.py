@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.http import HttpRequest, HttpResponse
@@ -20,14 +19,14 @@ from controlpanel.llamacpp.rule_types import Diagnosis
 from jobs.models import ModelArtifact, Run
 from jobs.services.audit import Actor
 from jobs.services.fits import STATES
-from jobs.services.gpus import latest
+from jobs.services.gpus import sample_here
 from servers.form_changes import change_of
 from servers.form_preview import Preview, preview_of
 from servers.form_templates import chosen_in, filled, rows_for, template_named
 from servers.forms import ProfileForm, initial_of, usable_builds
 from servers.models import Instance, ServerProfile
 from servers.services import profiles as service
-from servers.services.estimates import pid_of
+from servers.services.estimates import pid_of, prepare
 from servers.services.fit import fit_of
 from servers.services.instances import request_restart
 from servers.services.mending import mended
@@ -221,15 +220,15 @@ def _fit(preview: Preview, profile_pk: int | None, suggest: bool = False) -> dic
     data = preview.data
     if data is None:
         return {"fit": None}
-    own_pid = pid_of(profile_pk) if profile_pk else None
-    fit = fit_of(data, own_pid)
+    prepared = prepare(data, pid_of(profile_pk) if profile_pk else None)
+    fit = fit_of(prepared)
     wanted = suggest or fit.state in (STATES["tight"], STATES["does not fit"])
-    return {"fit": fit, "suggestions": suggestions_of(data, own_pid) if wanted and fit.cards else None}
+    return {"fit": fit, "suggestions": suggestions_of(prepared) if wanted and fit.cards else None}
 
 
 def _cards() -> list[tuple[str, str]]:
     """Return the NVIDIA cards of this host: (number and name, UUID)."""
-    sample = {host.slug: sample for host, sample in latest() or ()}.get(settings.PANEL_HOST)
+    sample = sample_here()
     cards = sample.gpus.gpus if sample else ()
     return [(f"{card.index} · {card.name or 'GPU'}", card.uuid) for card in cards if card.uuid]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 import redis
@@ -11,10 +10,11 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from playwright.sync_api import Page, expect
 
-from jobs.domain.gpu import Gpus, GpuSample, Sample
+from jobs.domain.gpu import GpuSample
 from jobs.models import Build
 from jobs.services import gpus
 from servers.models import ServerProfile
+from tests.cards import publish_cards
 from tests.e2e.browsing import page_of
 from tests.functional import pages
 from tests.waiting import wait_for
@@ -178,7 +178,7 @@ def test_an_admin_adds_a_variable_and_a_finding_leads_to_it(
     pages.model()
     monkeypatch.setattr(gpus, "_next_try", 0.0)
     cards = tuple(GpuSample(n, uuid=f"GPU-8932f93{n}", name="RTX 3090") for n in (0, 1))
-    gpus.publish_sample("local", Sample(time.time(), Gpus("580.95.05", "13.0", cards)))
+    publish_cards(*cards)
     with web() as url, page_of(alice, url, 1440) as page:
         start(page, reverse("profile-new"))
         tab_to(page, ".group-nav a[href='#group-environment']")

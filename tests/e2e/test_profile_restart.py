@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +11,12 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from playwright.sync_api import expect
 
-from jobs.domain.gpu import Gpus, GpuSample, Sample
+from jobs.domain.gpu import GpuSample
 from jobs.models import AuditEntry, Job
-from jobs.services import gpus
 from servers.models import Conversation, Turn
 from servers.services import instances
 from servers.services.revisions import revisions_of
+from tests.cards import publish_cards
 from tests.e2e.browsing import page_of
 from tests.e2e.test_profile_form import rows_beside_a_browser, start, tab_to  # noqa: F401
 from tests.functional import pages
@@ -29,15 +28,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 CARD = GpuSample(0, name="RTX 3090", memory_total_mib=1750, memory_used_mib=1000)
 
 
-def publish(*cards: GpuSample) -> None:
-    gpus.publish_sample("local", Sample(time.time(), Gpus("580.95.05", "13.0", cards)))
-
-
 @pytest.mark.parametrize("width", [1440, 390])
 def test_a_context_is_changed_fitted_and_the_server_restarted(
     width: int, tmp_path: Path, alice: User, bob: User, redis_server: redis.Redis
 ) -> None:
-    publish(replace(CARD, memory_total_mib=24_576))
+    publish_cards(replace(CARD, memory_total_mib=24_576))
     model = pages.model_of(tiny_models(tmp_path)[0])
     settings = {"ctx_size": 4096, "parallel": 1, "gpu_layers": "all"}
     daily = pages.profile("Daily", "ready", {"revision": 1}, model=model, settings=settings)
@@ -77,7 +72,7 @@ def test_a_context_is_changed_fitted_and_the_server_restarted(
 def test_a_profile_that_is_too_much_is_made_to_fit_with_one_key(
     width: int, tmp_path: Path, bob: User, redis_server: redis.Redis
 ) -> None:
-    publish(CARD)
+    publish_cards(CARD)
     model = pages.model_of(tiny_models(tmp_path)[0])
     settings = {"ctx_size": 262_144, "parallel": 1, "gpu_layers": "all"}
     daily = pages.profile("Daily", model=model, settings=settings)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -15,10 +14,11 @@ import pytest
 import redis
 from django.core.management import call_command
 
-from jobs.domain.gpu import GpuProcess, Gpus, Sample
+from jobs.domain.gpu import GpuProcess
 from jobs.domain.readiness import GROUPS, STATE_WORDS
 from jobs.models import Host
 from jobs.services import gpus
+from tests.cards import publish_cards
 from tests.functional.test_gpu_pages import CARD
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ def doctor(*args: str) -> str:
 def left_over(host: Host) -> None:
     """A sample with a server that nobody of the panel started."""
     card = replace(CARD, processes=(GpuProcess(77, "llama-server", 3000, ours=False),))
-    gpus.publish_sample(host.slug, Sample(time.time(), Gpus("580.95.05", "13.0", (card,))))
+    publish_cards(card)
 
 
 def test_json_holds_each_finding_with_its_commands(redis_server: redis.Redis, host: Host) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
@@ -19,13 +18,14 @@ from django.urls import reverse
 from controlpanel.llamacpp.gguf import examine
 from controlpanel.llamacpp.memory import Device, estimate
 from controlpanel.llamacpp.memory_types import MIB
-from jobs.domain.gpu import GpuProcess, Gpus, GpuSample, Sample
+from jobs.domain.gpu import GpuProcess, GpuSample
 from jobs.models import Build, Host, ModelArtifact
 from jobs.services import gpus
 from jobs.services.builds import capabilities_of
 from jobs.services.fits import fit_line
 from servers.models import Instance
 from servers.services import estimates
+from tests.cards import publish_cards
 from tests.fakes.hub import Hub
 from tests.functional import pages
 from tests.models import plain_model, tiny_models
@@ -59,11 +59,6 @@ def hub(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> Itera
         yield server
 
 
-def say(*cards: GpuSample, age: float = 0.0) -> None:
-    """Publish a sample as the agent does."""
-    gpus.publish_sample("local", Sample(time.time() - age, Gpus("580.95.05", "13.0", cards)))
-
-
 def preview(client: Any, build: Build, model: ModelArtifact, **values: Any) -> Any:
     return client.post(reverse("profile-preview"), pages.form(build, model, **values))
 
@@ -92,7 +87,7 @@ def sizes(parts: Any) -> dict[str, Any]:
 def test_each_card_has_a_bar_whose_terms_are_those_of_the_estimate(
     bob: User, signed_in: Any, mainline: Build, tiny: ModelArtifact, host: Host
 ) -> None:
-    say(CARD, replace(CARD, index=1, memory_used_mib=0))
+    publish_cards(CARD, replace(CARD, index=1, memory_used_mib=0))
     values = {
         "ctx_size": 8192,
         "speculation": "mtp",
@@ -132,7 +127,7 @@ def test_each_card_has_a_bar_whose_terms_are_those_of_the_estimate(
 def test_the_parts_of_a_bar_lie_side_by_side_within_the_card(
     bob: User, signed_in: Any, mainline: Build, tiny: ModelArtifact, host: Host
 ) -> None:
-    say(replace(CARD, memory_total_mib=4096))
+    publish_cards(replace(CARD, memory_total_mib=4096))
     (card,) = preview(signed_in(bob), mainline, tiny).context["fit"].cards
     for one, other in zip(card.parts, card.parts[1:], strict=False):
         assert other.x == one.x + one.width
@@ -144,7 +139,7 @@ def test_the_parts_of_a_bar_lie_side_by_side_within_the_card(
 def test_typing_a_larger_context_turns_the_verdict(
     bob: User, signed_in: Any, mainline: Build, tiny: ModelArtifact, host: Host
 ) -> None:
-    say(replace(CARD, memory_total_mib=2500))
+    publish_cards(replace(CARD, memory_total_mib=2500))
     client = signed_in(bob)
     small = preview(client, mainline, tiny, ctx_size=512, parallel=1)
     assert "Memory estimate fits" in memory(small)
@@ -163,7 +158,7 @@ def test_typing_a_larger_context_turns_the_verdict(
 def test_a_projector_has_a_part_of_its_own(
     bob: User, signed_in: Any, mainline: Build, tiny: ModelArtifact, host: Host, tmp_path: Path
 ) -> None:
-    say(CARD)
+    publish_cards(CARD)
     mmproj = pages.model_of(tiny_models(tmp_path)[1])
     answer = preview(signed_in(bob), mainline, tiny, mmproj=mmproj.pk)
     assert "Vision projector" in memory(answer)
@@ -184,7 +179,7 @@ def test_without_a_sample_main_memory_is_shown_and_nothing_is_judged(
 def test_an_old_sample_and_a_card_without_numbers_are_told(
     bob: User, signed_in: Any, mainline: Build, tiny: ModelArtifact, host: Host
 ) -> None:
-    say(CARD, GpuSample(index=1), age=60)
+    publish_cards(CARD, GpuSample(index=1), age=60)
     answer = preview(signed_in(bob), mainline, tiny)
     assert len(answer.context["fit"].cards) == 1
     assert "not current" in memory(answer)
@@ -194,7 +189,7 @@ def test_an_old_sample_and_a_card_without_numbers_are_told(
 def test_a_build_for_the_processor_alone_takes_nothing_of_a_card(
     bob: User, signed_in: Any, tiny: ModelArtifact, host: Host
 ) -> None:
-    say(CARD)
+    publish_cards(CARD)
     answer = preview(signed_in(bob), pages.build("cpu", inputs={"backend": "cpu"}), tiny)
     assert answer.context["fit"].cards == ()
     assert "This build uses no GPU" in memory(answer)
@@ -203,7 +198,7 @@ def test_a_build_for_the_processor_alone_takes_nothing_of_a_card(
 def test_a_build_that_lists_no_device_takes_nothing_of_a_card(
     bob: User, signed_in: Any, mainline: Build, tiny: ModelArtifact, host: Host
 ) -> None:
-    say(CARD)
+    publish_cards(CARD)
     mainline.capabilities = replace(capabilities_of(mainline), devices=()).to_dict()
     mainline.save()
     answer = preview(signed_in(bob), mainline, tiny)
@@ -220,7 +215,7 @@ def test_main_memory_is_judged_where_its_size_is_known(
     mib: int, word: str, bob: User, signed_in: Any, mainline: Build, tiny: ModelArtifact
 ) -> None:
     pages.looked_at(replace(pages.TOOLCHAIN, memory_mib=mib))
-    say(CARD)
+    publish_cards(CARD)
     values = {"gpu_layers": "0", "ctx_size": "4096", "parallel": "1", "cache_ram": "0"}
     assert preview(signed_in(bob), mainline, tiny, **values).context["fit"].word == word
 
@@ -228,7 +223,7 @@ def test_main_memory_is_judged_where_its_size_is_known(
 def test_extra_arguments_count_and_one_that_is_not_known_is_told(
     bob: User, signed_in: Any, mainline: Build, tiny: ModelArtifact, host: Host
 ) -> None:
-    say(CARD)
+    publish_cards(CARD)
     client = signed_in(bob)
     without = preview(client, mainline, tiny).context["fit"]
     answer = preview(client, mainline, tiny, extra_args="--no-kv-offload")
@@ -243,7 +238,7 @@ def test_what_is_wrong_with_settings_or_files_is_said_in_words(
     bob: User, signed_in: Any, mainline: Build, tiny: ModelArtifact, host: Host, tmp_path: Path
 ) -> None:
     client = signed_in(bob)
-    say(CARD)
+    publish_cards(CARD)
     assert "ctx_size cannot be many" in memory(preview(client, mainline, tiny, ctx_size="many"))
     plain_one = pages.model_of(plain_model(tmp_path))
     assert "holds no MTP heads" in memory(
@@ -254,7 +249,7 @@ def test_what_is_wrong_with_settings_or_files_is_said_in_words(
     huge = preview(client, mainline, tiny, ctx_size="9" * 18, parallel="1")
     assert "Memory estimate does not fit" in memory(huge)
     # Shares that are nothing as 32-bit floats.
-    say(CARD, replace(CARD, index=1))
+    publish_cards(CARD, replace(CARD, index=1))
     nothing = preview(client, mainline, tiny, tensor_split="1e-320,1e-320")
     assert "Memory estimate" in memory(nothing) and "make no sense" not in memory(nothing)
     elsewhere = pages.model("far")
@@ -283,7 +278,7 @@ def test_what_the_profiles_own_server_holds_is_free_for_it(
 ) -> None:
     row = pages.profile("Own", Instance.Observed.READY, build=mainline, model=tiny)
     pages.run_of(row, pid=812)
-    say(replace(CARD, processes=(GpuProcess(812, "llama-server", 700), GpuProcess(9, "Xorg", 324))))
+    publish_cards(replace(CARD, processes=(GpuProcess(812, "llama-server", 700), GpuProcess(9, "Xorg", 324))))
     client = signed_in(bob)
     page = client.get(reverse("profile-edit", args=[row.pk]))
     typed = preview(client, mainline, tiny, profile=row.pk)
@@ -310,17 +305,17 @@ def test_a_look_at_the_hub_says_whether_the_model_fits(
 ) -> None:
     client = signed_in(bob)
     assert "of main memory at a context of 8,192 tokens; no GPU of this host is known" in line(peek(client))
-    say(CARD)
+    publish_cards(CARD)
     text = line(peek(client))
     assert re.match(r"Fits : about [\d.]+ GiB of 24\.0 GiB of GPU memory at a context of 8,192 tokens", text)
-    say(replace(CARD, memory_total_mib=1400))
+    publish_cards(replace(CARD, memory_total_mib=1400))
     assert line(peek(client)).startswith("Tight : about")
-    say(replace(CARD, memory_total_mib=1024))
+    publish_cards(replace(CARD, memory_total_mib=1024))
     assert line(peek(client)).startswith("Does not fit : about")
 
 
 def test_a_projector_that_goes_along_counts(bob: User, signed_in: Any, hub: Hub, host: Host) -> None:
-    say(CARD)
+    publish_cards(CARD)
     client = signed_in(bob)
     alone = peek(client, shown="Tiny-MTP-Q4_K_M.gguf").context["fit_line"]
     along = peek(client).context["fit_line"]
@@ -328,7 +323,7 @@ def test_a_projector_that_goes_along_counts(bob: User, signed_in: Any, hub: Hub,
 
 
 def test_one_part_of_a_split_model_does_not_tell_what_all_take(tmp_path: Path, host: Host) -> None:
-    say(CARD)
+    publish_cards(CARD)
     (header,) = examine(tiny_models(tmp_path)[0]).parts
     part = replace(header, metadata={**header.metadata, "split.count": 2})
     text = plain(render_to_string("jobs/_fit_line.html", {"fit_line": fit_line(part)}))
@@ -338,7 +333,7 @@ def test_one_part_of_a_split_model_does_not_tell_what_all_take(tmp_path: Path, h
 def test_a_projector_and_a_page_without_a_look_have_no_line(
     bob: User, signed_in: Any, hub: Hub, host: Host
 ) -> None:
-    say(CARD)
+    publish_cards(CARD)
     client = signed_in(bob)
     assert line(client.post(ADDRESS, {"file": "mmproj-F16.gguf"})) == ""
     assert 'id="fit-line"' not in html(client.get(ADDRESS.removesuffix("peek/")))

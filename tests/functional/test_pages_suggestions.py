@@ -19,8 +19,9 @@ from jobs.services import gpus, jobs
 from servers.models import StartReading
 from servers.services import estimates
 from servers.services.measure import MEASURE
+from tests.cards import publish_cards
 from tests.functional import pages
-from tests.functional.test_fit_pages import CARD, say
+from tests.functional.test_fit_pages import CARD
 from tests.models import tiny_models
 
 pytestmark = pytest.mark.django_db
@@ -58,7 +59,7 @@ def changes_in(answer: Any) -> list[dict[str, str]]:
 def test_a_profile_that_is_too_much_is_told_what_would_make_it_fit(
     bob: User, signed_in: Any, mainline: Build, tiny: ModelArtifact
 ) -> None:
-    say(SMALL)
+    publish_cards(SMALL)
     data = pages.form(mainline, tiny, ctx_size="262144", parallel="1", gpu_layers="all")
     client, address = signed_in(bob), reverse("profile-preview")
     answer = client.post(address, data)
@@ -72,7 +73,7 @@ def test_a_profile_that_is_too_much_is_told_what_would_make_it_fit(
 def test_a_profile_that_fits_offers_more_on_request(
     bob: User, signed_in: Any, mainline: Build, tiny: ModelArtifact
 ) -> None:
-    say(CARD)
+    publish_cards(CARD)
     client, data = signed_in(bob), pages.form(mainline, tiny, ctx_size="1024", parallel="1")
     assert "data-changes" not in text_of(client.post(reverse("profile-preview"), data))
     text = text_of(client.post(reverse("profile-preview"), {**data, "suggest": "1"}))
@@ -82,7 +83,7 @@ def test_a_profile_that_fits_offers_more_on_request(
 def test_what_extra_arguments_decide_is_left_alone(
     bob: User, signed_in: Any, mainline: Build, tiny: ModelArtifact
 ) -> None:
-    say(SMALL)
+    publish_cards(SMALL)
     data = pages.form(mainline, tiny, parallel="1", extra_args="--ctx-size 262144")
     found = changes_in(signed_in(bob).post(reverse("profile-preview"), data))
     assert found and all("ctx_size" not in change for change in found)
@@ -92,7 +93,7 @@ def test_only_the_cards_that_the_server_may_see_are_judged(
     alice: User, signed_in: Any, mainline: Build, tiny: ModelArtifact
 ) -> None:
     uuids = [f"GPU-{number}2345678-aaaa-bbbb-cccc-0123456789ab" for number in (1, 2)]
-    say(replace(CARD, uuid=uuids[0]), replace(CARD, index=1, uuid=uuids[1]))
+    publish_cards(replace(CARD, uuid=uuids[0]), replace(CARD, index=1, uuid=uuids[1]))
     client = signed_in(alice)
     for value, names in (
         ("", ["0 · RTX 3090", "1 · RTX 3090"]),

@@ -16,11 +16,11 @@ from django.urls import reverse
 from controlpanel.llamacpp.environment import KNOWN
 from controlpanel.llamacpp.meanings import MEANINGS
 from controlpanel.llamacpp.profile_templates import TEMPLATES
-from jobs.domain.gpu import Gpus, Sample
 from jobs.models import Build, ModelArtifact
 from jobs.services import gpus
 from servers.models import ServerProfile
 from servers.services import estimates
+from tests.cards import publish_cards
 from tests.functional import pages
 from tests.functional.test_fit_pages import CARD
 from tests.functional.test_pages_profiles import note, text_of
@@ -152,7 +152,7 @@ def test_the_cards_of_the_host_are_offered_by_their_uuids(
 ) -> None:
     monkeypatch.setattr(gpus, "_next_try", 0.0)
     cards = (replace(CARD, uuid="GPU-8932f937"), replace(CARD, index=1))
-    gpus.publish_sample("local", Sample(time.time(), Gpus("580.95.05", "13.0", cards)))
+    publish_cards(*cards)
     text = text_of(signed_in(alice).get(reverse("profile-new")))
     offered = re.findall(r'data-adds="CUDA_VISIBLE_DEVICES" data-value="([^"]+)">([^<]+)<', text)
     assert offered == [("GPU-8932f937", "0 · RTX 3090 ")]
@@ -267,7 +267,7 @@ def test_the_preview_answers_at_once_for_a_model_of_27b(
     monkeypatch.setattr(estimates, "headers_of", lambda _artifact: (header,))
     monkeypatch.setattr(gpus, "_next_try", 0.0)
     cards = (CARD, replace(CARD, index=1))
-    gpus.publish_sample("local", Sample(time.time(), Gpus("580.95.05", "13.0", cards)))
+    publish_cards(*cards)
     values = {"ctx_size": "204800", "cache_type_k": "q8_0", "speculation": "mtp", "parallel": "1"}
     untouched = dict.fromkeys(MEANINGS, "")
     data = pages.form(mainline, pages.model(), **{**untouched, **values, "gpu_layers": "all"})

@@ -20,6 +20,7 @@ from jobs.domain.gpu import GpuProcess, Gpus, Sample
 from jobs.domain.readiness_facts import PciCard
 from jobs.models import Host, Run
 from jobs.services import gpus
+from tests.cards import publish_cards
 from tests.functional import pages
 from tests.functional.test_gpu_pages import CARD
 
@@ -81,7 +82,7 @@ def test_programs_of_others_on_a_card_are_told_from_servers_of_the_panel(
     # The agent marked neither: the page asks which runs there are now.
     programs = (GpuProcess(812, "llama-server", 18432), GpuProcess(77, "llama-<b>", 3000))
     card = replace(CARD, processes=programs)
-    gpus.publish_sample(host.slug, Sample(time.time(), Gpus("580.95.05", "13.0", (card,))))
+    publish_cards(card)
     html = page(signed_in(charlie))
     text = part(html, "processes")
     assert text.startswith("take a look Programs on the cards GPU 0: llama-<b>, pid 77, 3,000 MiB")

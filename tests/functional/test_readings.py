@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from django.core.management import call_command
 
 from controlpanel.llamacpp.memory_learn import Learned
 from controlpanel.llamacpp.memory_types import MIB
-from jobs.domain.gpu import GpuProcess, Gpus, GpuSample, Sample
+from jobs.domain.gpu import GpuProcess, GpuSample
 from jobs.models import Build, Job, Run
 from jobs.services import gpus, jobs, watch
 from jobs.services.artifacts import register_artifact
@@ -25,10 +24,12 @@ from jobs.services.builds import probe_now, register_build
 from jobs.services.hosts import local_host
 from servers.models import Instance, ProfileRevision, ServerProfile, StartReading
 from servers.services import estimates, instances, polls, readings
+from servers.services.estimates import prepare
 from servers.services.fit import fit_of
 from servers.services.learned import learned_for
 from servers.services.profiles import ProfileData, data_of, save_profile
 from servers.services.readings import reading_of, take_reading
+from tests.cards import publish_cards
 from tests.functional import pages
 from tests.models import tiny_models
 from tests.unit.memory_headers import LOGS
@@ -77,11 +78,6 @@ def log_of(name: str) -> str:
     return (LOGS / f"{name}.log").read_text(encoding="utf-8")
 
 
-def say(*cards: GpuSample) -> None:
-    """Publish a sample as the agent does."""
-    gpus.publish_sample("local", Sample(time.time(), Gpus("580.95.05", "13.0", cards)))
-
-
 def test_a_real_start_is_read_back_and_corrects_the_estimate(tmp_path: Path) -> None:
     build = register_build(CLI, local_host(), "Engine", str(Path(sys.prefix) / "bin" / "panel-llama-server"))
     probe_now(build)
@@ -90,7 +86,7 @@ def test_a_real_start_is_read_back_and_corrects_the_estimate(tmp_path: Path) -> 
     Job.objects.all().delete()
     values: dict[str, Any] = {"ctx_size": 1024, "speculation": "mtp", "draft_max": 2}
     profile = save_profile(CLI, None, ProfileData("Tiny", build, model, settings=values))
-    before = fit_of(ProfileData("Tiny", build, model, settings={**values, "ctx_size": 4096}))
+    before = fit_of(prepare(ProfileData("Tiny", build, model, settings={**values, "ctx_size": 4096})))
     instances.request_start(CLI, profile)
     launch = Job.objects.filter(kind=instances.LAUNCH).first()
     assert launch is not None
@@ -118,7 +114,7 @@ def test_a_real_start_is_read_back_and_corrects_the_estimate(tmp_path: Path) -> 
     row = StartReading.objects.get()
     assert (row.backend, row.architecture, row.fingerprint) == ("CPU", "qwen35", build.fingerprint)
     assert row.settings == values and row.profile == profile
-    after = fit_of(ProfileData("Tiny", build, model, settings={**values, "ctx_size": 4096}))
+    after = fit_of(prepare(ProfileData("Tiny", build, model, settings={**values, "ctx_size": 4096})))
     assert after.host_total is not None and before.host_total is not None
     assert after.host_total < before.host_total
     assert any("corrected" in why for why in after.why) and not any("corrected" in why for why in before.why)
@@ -181,7 +177,7 @@ def test_settings_that_no_estimate_knows_are_measured_all_the_same(profile: Serv
 
 def test_a_card_is_read_with_what_the_driver_takes_of_it(profile: ServerProfile) -> None:
     Run.objects.update(pid=77)
-    say(
+    publish_cards(
         GpuSample(
             **{**vars(CARD), "processes": (GpuProcess(77, memory_mib=360), GpuProcess(5, memory_mib=9))}
         )
@@ -242,8 +238,8 @@ def test_the_command_takes_what_the_starts_of_its_build_taught(profile: ServerPr
 
 
 def test_a_corrected_card_says_so(profile: ServerProfile) -> None:
-    say(CARD)
-    uncorrected = fit_of(data_of(profile))
+    publish_cards(CARD)
+    uncorrected = fit_of(prepare(data_of(profile)))
     learned = Learned(flash=True, work=0.5, driver=350.0)
     StartReading.objects.create(
         run=pages.run_of(profile),
@@ -254,7 +250,7 @@ def test_a_corrected_card_says_so(profile: ServerProfile) -> None:
         backend="CUDA",
         learned=learned.to_dict(),
     )
-    corrected = fit_of(data_of(profile))
+    corrected = fit_of(prepare(data_of(profile)))
     [before], [after] = uncorrected.cards, corrected.cards
     assert after.total is not None and before.total is not None and after.total < before.total
     sizes = {part.key: (part.label, part.size) for part in after.parts}

@@ -19,8 +19,6 @@ from jobs.domain.readiness_facts import (
     CardSettings,
     Limit,
     PciCard,
-    pcie_generation,
-    read_card_settings,
 )
 
 GIB = 1024**3
@@ -363,36 +361,6 @@ def test_any_mix_of_missing_values_is_judged() -> None:
     for gpus, kernel, chain, pci in product(cards, kernels, (None, Toolchain()), ((), (PciCard("x"),))):
         for found in judge(Facts(gpus=gpus, kernel=kernel, toolchain=chain, pci=pci, docker="?")):
             assert all(isinstance(line, Message) and str(line) for line in found.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "generation"),
-    [
-        ("2.5 GT/s PCIe", 1),
-        ("5.0 GT/s PCIe", 2),
-        ("8.0 GT/s PCIe", 3),
-        ("16.0 GT/s PCIe", 4),
-        ("32.0 GT/s PCIe", 5),
-        ("64.0 GT/s PCIe", 6),
-        ("8 GT/s", 3),
-        ("Unknown", None),
-        ("", None),
-        ("7.0 GT/s", None),
-    ],
-)
-def test_link_speeds_are_generations(text: str, generation: int | None) -> None:
-    assert pcie_generation(text) == generation
-
-
-def test_the_answer_of_nvidia_smi_is_read_and_what_it_does_not_know_stays_unknown() -> None:
-    text = (
-        "0, Enabled, 350.00, 2100\n1, Disabled, [N/A], [Not Supported]\nFailed to read\n2, [N/A], -1, inf\n"
-    )
-    assert read_card_settings(text) == (
-        CardSettings(0, persistence=True, power_default_w=350.0, clock_max_mhz=2100),
-        CardSettings(1, persistence=False),
-        CardSettings(2),
-    )
 
 
 def test_no_command_is_ever_run_by_the_panel() -> None:

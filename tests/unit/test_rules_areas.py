@@ -1,53 +1,29 @@
 """Rules of the areas "download" and "gguf" find their own failures, and no look-alikes."""
 
 import dataclasses
-import json
-import re
-import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controlpanel.llamacpp import rules
-from controlpanel.llamacpp.rule_log import literal_of
 from controlpanel.llamacpp.rule_types import Rule
 from controlpanel.llamacpp.rules import AREAS, diagnose
+from tests.unit.rule_areas import Areas, check_bounded, check_words, keys
 
-FOLDER = Path(__file__).parents[1] / "data" / "diagnosis"
 NAMES = ("download", "gguf")
-DATA: dict[str, dict[str, Any]] = {
-    name: json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")) for name in NAMES
-}
+AREA = Areas(*NAMES)
+DATA = AREA.data
 # The same words mean two things; only facts of the host tell which.
 FACTS_DECIDE = {"download": [["Error: I/O error No space left on device (os error 28)"]], "gguf": []}
 
 
-def samples(kind: str) -> list[Any]:
-    """The samples of all areas as parameters (area, cause key, log)."""
-    return [
-        pytest.param(name, key, log, id=f"{name}-{key}-{number}")
-        for name in NAMES
-        for key, logs in DATA[name][kind].items()
-        for number, log in enumerate(logs)
-    ]
-
-
-CASES = [pytest.param(name, case, id=case["id"]) for name in NAMES for case in DATA[name]["cases"]]
-POSITIVE = samples("positive")
+CASES = AREA.cases
+POSITIVE = AREA.samples("positive")
 
 
 def around(name: str, log: list[str], count: int = 1) -> str:
     """A failed log with ordinary output and harmless messages before the decisive lines."""
     data = DATA[name]
     return "\n".join([*data["ordinary"] * count, *data["benign"], *log, *data["end"], ""])
-
-
-def keys(
-    name: str, log: str, exit_code: int | None = None, facts: dict[str, object] | None = None
-) -> list[str]:
-    """The cause keys of a log, best first."""
-    return [found.cause_key for found in diagnose(log, name, exit_code, facts or {})]
 
 
 @pytest.mark.parametrize("name, case", CASES)
@@ -63,7 +39,7 @@ def test_each_wording_of_a_failure_is_found(name: str, key: str, log: list[str])
     assert keys(name, around(name, log), 1)[:1] == [key]
 
 
-@pytest.mark.parametrize("name, key, log", samples("lookalike"))
+@pytest.mark.parametrize("name, key, log", AREA.samples("lookalike"))
 def test_what_only_looks_like_a_failure_is_not_taken_for_it(name: str, key: str, log: list[str]) -> None:
     assert key not in keys(name, "\n".join(log))
     assert key not in keys(name, around(name, log), 1)
@@ -92,10 +68,8 @@ def test_what_ended_well_has_no_cause(name: str, case: dict[str, Any]) -> None:
     ],
 )
 def test_no_pattern_is_without_a_sample(name: str, rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs = [*DATA[name]["positive"][rule.cause_key], *FACTS_DECIDE[name]]
-    logs += [case["log"] for case in DATA[name]["cases"] if case["cause_key"] == rule.cause_key]
-    monkeypatch.setattr(rules, "AREAS", {"one": (dataclasses.replace(rule, when=None),)})
-    assert any(diagnose("\n".join(log), "one") for log in logs)
+    bare = dataclasses.replace(rule, when=None)
+    assert AREA.has_sample(name, bare, monkeypatch, *FACTS_DECIDE[name])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -106,11 +80,7 @@ def test_every_cause_has_samples_and_lookalikes(name: str) -> None:
 
 @pytest.mark.parametrize("name, key, log", POSITIVE)
 def test_every_diagnosis_says_what_happened_and_what_to_do(name: str, key: str, log: list[str]) -> None:
-    found = diagnose("\n".join(log), name)[0]
-    assert "\n" not in str(found.title) and 10 < len(str(found.title)) < 110
-    assert len(str(found.remedy)) > 40
-    assert "%(" not in f"{found.title}{found.remedy}" and "“”" not in str(found.title)
-    assert 1 <= len(found.evidence) <= 5
+    check_words(diagnose("\n".join(log), name)[0])
 
 
 @pytest.mark.parametrize(
@@ -118,18 +88,7 @@ def test_every_diagnosis_says_what_happened_and_what_to_do(name: str, key: str, 
 )
 def test_no_pattern_explodes_on_lines_made_for_it(rule: Rule) -> None:
     near = [item.pattern for item in (*rule.with_, *rule.unless_near)]
-    literals = [literal_of(pattern) for pattern in (*rule.patterns, *near)]
-    lines = [
-        line
-        for literal in literals
-        for filler in ("a", "a/", "'", " ", "1.", "(", ".a", '"', f"{literal} ")
-        for line in ((literal + filler * 4096)[:4096], (filler * 4096)[: 4096 - len(literal)] + literal)
-    ]
-    begin = time.process_time()
-    for pattern in (*rule.patterns, *rule.unless, *near):
-        for line in lines:
-            re.search(pattern, line)
-    assert time.process_time() - begin < 2
+    check_bounded(rule, (*rule.patterns, *near))
 
 
 def test_the_free_space_of_the_host_tells_which_disk_is_full() -> None:

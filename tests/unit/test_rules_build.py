@@ -11,6 +11,7 @@ from controlpanel.llamacpp import rules
 from controlpanel.llamacpp.rule_types import Rule
 from controlpanel.llamacpp.rules import diagnose
 from controlpanel.llamacpp.rules_build import BUILD_RULES
+from tests.unit.rule_areas import check_words
 
 DATA: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "data" / "diagnosis" / "build.json").read_text(encoding="utf-8")
@@ -94,11 +95,7 @@ def test_every_cause_has_samples_and_lookalikes() -> None:
 
 @pytest.mark.parametrize("key, log", POSITIVE, ids=lambda value: value if isinstance(value, str) else "")
 def test_every_diagnosis_says_what_happened_and_what_to_do(key: str, log: list[str]) -> None:
-    found = diagnose("\n".join(log), "build")[0]
-    assert "\n" not in str(found.title) and 10 < len(str(found.title)) < 110
-    assert len(str(found.remedy)) > 40
-    assert "%(" not in f"{found.title}{found.remedy}" and "“”" not in str(found.title)
-    assert 1 <= len(found.evidence) <= 5
+    check_words(diagnose("\n".join(log), "build")[0])
 
 
 def change(log: str, facts: dict[str, object] | None = None, exit_code: int = 1) -> dict[str, object]:

@@ -1,24 +1,18 @@
 """Rules of the areas "runtime", "gpu", "host" and "container" find their failures, and no look-alikes."""
 
 import dataclasses
-import json
-import re
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controlpanel.llamacpp import rules
-from controlpanel.llamacpp.rule_log import literal_of
 from controlpanel.llamacpp.rule_types import Diagnosis, Rule
 from controlpanel.llamacpp.rules import AREAS, diagnose
+from tests.unit.rule_areas import Areas, check_bounded, check_words, keys
 
-FOLDER = Path(__file__).parents[1] / "data" / "diagnosis"
 NAMES = ("runtime", "gpu", "host", "container")
-DATA: dict[str, dict[str, Any]] = {
-    name: json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")) for name in NAMES
-}
+AREA = Areas(*NAMES)
+DATA = AREA.data
 BY_EXIT_CODE = {"killed", "ended_from_outside", "crashed"}
 SERVED = "main: server is listening on http://127.0.0.1:18170\nsrv  update_slots: all slots are idle\n"
 TOO_LONG = "request (5000 tokens) exceeds the available context size (2048 tokens), try increasing it"
@@ -27,18 +21,8 @@ MEMORY = "slot launch_slot_: id  0 | task 3 | processing task\nCUDA error: out o
 KILLED = "Out of memory: Killed process 92787 (llama-server) total-vm:9kB, oom_score_adj:0"
 
 
-def samples(kind: str) -> list[Any]:
-    """The samples of all areas as parameters (area, cause key, log)."""
-    return [
-        pytest.param(name, key, log, id=f"{name}-{key}-{number}")
-        for name in NAMES
-        for key, logs in DATA[name][kind].items()
-        for number, log in enumerate(logs)
-    ]
-
-
-CASES = [pytest.param(name, case, id=case["id"]) for name in NAMES for case in DATA[name]["cases"]]
-POSITIVE = samples("positive")
+CASES = AREA.cases
+POSITIVE = AREA.samples("positive")
 
 
 def around(name: str, log: list[str], count: int = 1) -> str:
@@ -52,13 +36,6 @@ def found(
 ) -> list[Diagnosis]:
     """The causes of a log, best first."""
     return diagnose(log, name, exit_code, facts or {})
-
-
-def keys(
-    name: str, log: str, exit_code: int | None = None, facts: dict[str, object] | None = None
-) -> list[str]:
-    """The cause keys of a log, best first."""
-    return [item.cause_key for item in found(name, log, exit_code, facts)]
 
 
 def change(name: str, log: str, facts: dict[str, object] | None = None) -> dict[str, object]:
@@ -79,7 +56,7 @@ def test_each_wording_of_a_failure_is_found(name: str, key: str, log: list[str])
     assert keys(name, around(name, log), 1)[:1] == [key]
 
 
-@pytest.mark.parametrize("name, key, log", samples("lookalike"))
+@pytest.mark.parametrize("name, key, log", AREA.samples("lookalike"))
 def test_what_only_looks_like_a_failure_is_not_taken_for_it(name: str, key: str, log: list[str]) -> None:
     assert key not in keys(name, "\n".join(log))
     assert key not in keys(name, around(name, log), 1)
@@ -109,10 +86,7 @@ def test_what_ended_well_has_no_cause(name: str, case: dict[str, Any]) -> None:
     ],
 )
 def test_no_pattern_is_without_a_sample(name: str, rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs = [*DATA[name]["positive"][rule.cause_key]]
-    logs += [case["log"] for case in DATA[name]["cases"] if case["cause_key"] == rule.cause_key]
-    monkeypatch.setattr(rules, "AREAS", {"one": (dataclasses.replace(rule, when=None),)})
-    assert any(diagnose("\n".join(log), "one") for log in logs)
+    assert AREA.has_sample(name, dataclasses.replace(rule, when=None), monkeypatch)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -123,30 +97,14 @@ def test_every_cause_has_samples_and_lookalikes(name: str) -> None:
 
 @pytest.mark.parametrize("name, key, log", POSITIVE)
 def test_every_diagnosis_says_what_happened_and_what_to_do(name: str, key: str, log: list[str]) -> None:
-    best = found(name, "\n".join(log))[0]
-    assert "\n" not in str(best.title) and 10 < len(str(best.title)) < 110
-    assert len(str(best.remedy)) > 40
-    assert "%(" not in f"{best.title}{best.remedy}" and "“”" not in str(best.title)
-    assert 1 <= len(best.evidence) <= 5
+    check_words(found(name, "\n".join(log))[0])
 
 
 @pytest.mark.parametrize(
     "rule", [rule for name in NAMES for rule in AREAS[name]], ids=lambda rule: rule.cause_key
 )
 def test_no_pattern_explodes_on_lines_made_for_it(rule: Rule) -> None:
-    near = [item.pattern for item in (*rule.with_, *rule.unless_near)]
-    literals = [literal_of(pattern) for pattern in rule.patterns]
-    lines = [
-        line
-        for literal in literals
-        for filler in ("a", "a/", "'", " ", "1.", "(", ".a", '"', "kswapd1 ", f"{literal} ")
-        for line in ((literal + filler * 4096)[:4096], (filler * 4096)[: 4096 - len(literal)] + literal)
-    ]
-    begin = time.process_time()
-    for pattern in (*rule.patterns, *rule.unless, *near):
-        for line in lines:
-            re.search(pattern, line)
-    assert time.process_time() - begin < 2
+    check_bounded(rule, rule.patterns, "kswapd1 ")
 
 
 @pytest.mark.parametrize("line", ["CUDA error: out of memory", "GGML_ASSERT(x) failed", f"error: {TOO_LONG}"])

@@ -16,10 +16,8 @@ from controlpanel.lib.words import translate
 from controlpanel.llamacpp.gguf import GgufError, GgufHeader, examine, read_header
 from controlpanel.llamacpp.memory import Device, EstimateError, estimate
 from controlpanel.llamacpp.memory_flags import read_flags
-from controlpanel.llamacpp.memory_learn import Learned
-from jobs.models import Build
-from jobs.services.builds import capabilities_named
-from jobs.services.fits import Cards
+from jobs.services.builds import capabilities_of, ready_build
+from jobs.services.fits import NOT_JUDGED, Cards
 from servers.services.learned import backend_of, learned_for
 
 _MAX_GPUS = 64
@@ -65,12 +63,16 @@ class Command(JsonCommand):
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return {devices: [{name, terms, total, capacity}], host, verdict, why}; sizes in MiB."""
         devices = _devices(options["gpus"])
-        caps = None if options["build"] is None else capabilities_named(options["build"])
+        build = None if options["build"] is None else ready_build(options["build"])
+        caps = capabilities_of(build) if build else None
         try:
             model = examine(options["gguf"])
             mmproj: GgufHeader | None = None if options["mmproj"] is None else read_header(options["mmproj"])
             settings, dialect = read_flags(options.get("flags", ()), caps)
-            learned = _learned(options["build"], model.parts[0].architecture, devices)
+            learned = None
+            if build is not None and caps is not None:
+                backend = backend_of(caps, Cards(devices))
+                learned = learned_for(build, model.parts[0].architecture, backend)
             found = estimate(model.parts, mmproj, settings, dialect, devices, learned)
         except GgufError as error:
             raise Refused(translate(error.message), code=error.code) from error
@@ -88,7 +90,7 @@ class Command(JsonCommand):
             ],
             "host": _rounded(found.host),
             "verdict": found.verdict,
-            "why": [translate(message) for message in found.why],
+            "why": [translate(message) for message in (*found.why, *(() if devices else (NOT_JUDGED,)))],
         }
 
     def text(self, value: dict[str, Any]) -> str:
@@ -100,14 +102,6 @@ class Command(JsonCommand):
         lines.append(_("Main memory:"))
         lines += _terms(value["host"])
         return "\n".join([*lines, value["verdict"], *(f"! {reason}" for reason in value["why"])])
-
-
-def _learned(name: str | None, architecture: str | None, devices: Sequence[Device]) -> Learned | None:
-    """Return what earlier starts of the named build taught."""
-    build = None if name is None else Build.objects.filter(name=name).first()
-    if build is None:
-        return None
-    return learned_for(build, architecture, backend_of(build, Cards(tuple(devices))))
 
 
 def _rounded(terms: Mapping[str, float | None]) -> dict[str, float | None]:

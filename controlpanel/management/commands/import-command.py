@@ -11,7 +11,7 @@ from controlpanel.lib.errors import Refused
 from controlpanel.lib.text import Worded
 from controlpanel.lib.words import translate
 from controlpanel.llamacpp.importing import read_command
-from jobs.services.builds import capabilities_named
+from jobs.services.builds import capabilities_of, ready_build
 
 
 class Command(JsonCommand):
@@ -26,7 +26,7 @@ class Command(JsonCommand):
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return {settings, model, mmproj, port, alias, extra, env, report: [{kind, flag, text}]}."""
-        caps = None if options["build"] is None else capabilities_named(options["build"])
+        caps = None if options["build"] is None else capabilities_of(ready_build(options["build"]))
         try:
             found = read_command(options["command"], caps)
         except Worded as error:
