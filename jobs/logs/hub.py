@@ -28,6 +28,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 WAIT = 1.0  # seconds without news after which the file is looked at
+RECENT = 3.0  # what was not there so many seconds ago has arrived now
 ENTRIES = 64
 ROW_EVERY = 5.0  # seconds between two looks at the row of a quiet run
 LINGER = 10.0  # seconds that a hub stays without viewers
@@ -54,6 +55,9 @@ class LogHub:
         self._news = asyncio.Event()
         self._ended = False
         self._row_seen = float("-inf")
+        self._at_end = (
+            time.monotonic()
+        )  # when the window last had all of the file, as its first viewer has now
 
     async def wait(self, at: int, generation: int) -> None:
         """Return when there is text after byte `at`, or when the log began anew."""
@@ -96,6 +100,7 @@ class LogHub:
             window.jump(start)
         if start + len(data) > window.end:
             window.add(data[window.end - start :], time.time())
+            self._at_end = time.monotonic()
             self._tell()
 
     async def _look_at_file(self) -> None:
@@ -103,19 +108,24 @@ class LogHub:
         if time.monotonic() - self._row_seen >= ROW_EVERY:
             self._row_seen = time.monotonic()
             active = await _is_active(self.run_id)
+        looked = time.monotonic()
         _, size = await in_thread(self._link.log_size, self.run_id)
         if size < self.window.end:
             self.window = Window(0, True)
             self.generation += 1
             self._tell()
+        arrived = time.time() if time.monotonic() - self._at_end <= RECENT else None
         while self.window.end < size:
             before = self.window.end
-            await self._read_file(before, size, final=not active)
+            await self._read_file(before, size, final=not active, arrived=arrived)
             if self.window.end == before:
                 break  # the rest is part of a character, or the file became shorter
+        self._at_end = looked
         self._ended = not active
 
-    async def _read_file(self, start: int, end: int, final: bool = True) -> None:
+    async def _read_file(
+        self, start: int, end: int, final: bool = True, arrived: float | None = None
+    ) -> None:
         if end - start > RANGE:
             start = max(start, end - RANGE // 2)
         data = await in_thread(self._link.log_range, self.run_id, start, end)
@@ -125,7 +135,7 @@ class LogHub:
             data = data[begin:]
         done = 0
         for cut in batch_ends(data, flush=True, final=final):
-            self.window.add(data[done:cut])
+            self.window.add(data[done:cut], arrived)
             done = cut
         self._tell()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 
 import pytest
 import redis
@@ -38,6 +39,8 @@ async def test_the_snapshot_comes_first_and_then_what_is_added(
     delta = await socket.until(lambda html: f'id="log-{run.pk}"' in html)
     assert 'hx-swap-oob="beforeend"' in delta
     assert text_of(delta) == " finished\r\n中文\n"
+    arrived = re.search(r'data-time="(\d+)"', delta)  # known although no shipper told it
+    assert arrived and abs(int(arrived[1]) / 1000 - time.time()) < 30
     await socket.leave()
 
 
