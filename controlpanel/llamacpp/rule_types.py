@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controlpanel.lib.text import Message
+from controlpanel.lib.text import Message, message_of, plain
 
 # Ranks of rules. A generic cause is said only when nothing better is known.
 SPECIFIC, COMMON, GENERIC = 30, 20, 10
@@ -35,33 +35,39 @@ class Change:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One cause with its remedy, one to five lines that show it, and the fields that mend it, if any do."""
+    """One cause with its remedy, one to five lines that show it, and the fields that mend it, if any do.
+
+    `passing`: another start may go well without any change.
+    """
 
     cause_key: str
     title: Message
     remedy: Message
     evidence: tuple[Evidence, ...]
     change: tuple[Change, ...] = ()
+    passing: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for a JSON column."""
         return {
             "cause_key": self.cause_key,
-            "title": _plain(self.title),
-            "remedy": _plain(self.remedy),
+            "title": plain(self.title),
+            "remedy": plain(self.remedy),
             "evidence": [{"line": e.line, "offset": e.offset, "text": e.text} for e in self.evidence],
             "change": [{"field": c.field, "value": c.value} for c in self.change],
+            "passing": self.passing,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Diagnosis:
-        """Rebuild what to_json returned, also after a trip through JSON."""
+        """Rebuild what to_json returned, also after a trip through JSON; without `passing` it is False."""
         return cls(
             str(data["cause_key"]),
-            _message(data["title"]),
-            _message(data["remedy"]),
+            message_of(data["title"]),
+            message_of(data["remedy"]),
             tuple(Evidence(int(e["line"]), int(e["offset"]), str(e["text"])) for e in data["evidence"]),
             tuple(Change(str(c["field"]), c["value"]) for c in data["change"]),
+            bool(data.get("passing", False)),
         )
 
 
@@ -102,9 +108,10 @@ class Rule:
 
     `patterns` are regexes of one line, of which one must match; each contains a literal of three characters
     outside of groups and alternatives, by which lines are found. A rule without patterns goes by `exit_codes`
-    alone and shows the last line. `unless` are patterns of the same line, `unless_near` of lines around it.
-    `title` and `remedy` take named groups, and what `params` returns, as `%(name)s`. `last` shows the last
-    line that matches instead of the first. `explains` names causes that this one brings about.
+    and `when` alone and shows the last line. `unless` are patterns of the same line, `unless_near` of lines
+    around it. `title` and `remedy` take named groups, and what `params` returns, as `%(name)s`. `last` shows
+    the last line that matches instead of the first. `explains` names causes that this one brings about.
+    `passing` says whether another start may go well without any change; all rules of a cause agree.
     """
 
     cause_key: str
@@ -122,6 +129,7 @@ class Rule:
     when: Callable[[Mapping[str, object]], bool] | None = None
     params: Callable[[Found], Mapping[str, object]] | None = None
     last: bool = False
+    passing: bool = False
 
     def applies(self, exit_code: int | None, facts: Mapping[str, object]) -> bool:
         """Return whether the rule is to be tried at all; an unknown exit code counts as a failure."""
@@ -138,19 +146,14 @@ class Rule:
             values.update(self.params(found))
         change = () if self.change is None else tuple(self.change(found))
         return Diagnosis(
-            self.cause_key, _filled(self.title, values), _filled(self.remedy, values), evidence, change
+            self.cause_key,
+            _filled(self.title, values),
+            _filled(self.remedy, values),
+            evidence,
+            change,
+            self.passing,
         )
 
 
 def _filled(text: str, values: Mapping[str, object]) -> Message:
     return Message(text, {name: values.get(name, "") for name in _PLACEHOLDER.findall(text)})
-
-
-def _plain(message: Message) -> dict[str, Any]:
-    params = {k: _plain(v) if isinstance(v, Message) else v for k, v in message.params.items()}
-    return {"text": message.text, "params": params}
-
-
-def _message(data: Mapping[str, Any]) -> Message:
-    params = {k: _message(v) if isinstance(v, Mapping) else v for k, v in data["params"].items()}
-    return Message(str(data["text"]), params)

@@ -128,6 +128,7 @@ CONTAINER_RULES: tuple[Rule, ...] = (
             "Raise the container's “--memory”, or make the prompt cache smaller. Files that are mapped into "
             "memory count too."
         ),
+        passing=True,
     ),
     Rule(
         "container_wrong_architecture",
@@ -150,6 +151,7 @@ CONTAINER_RULES: tuple[Rule, ...] = (
         N_("Docker does not run on this host"),
         N_("Start it: “sudo systemctl start docker”. “journalctl -u docker” says why it ended."),
         unless=(r"permission denied",),
+        passing=True,
     ),
     Rule(
         "container_port_taken",
@@ -160,6 +162,7 @@ CONTAINER_RULES: tuple[Rule, ...] = (
         ),
         N_("Another program or container already uses the port"),
         N_("End it (“docker ps”, “ss -ltnp” name it), or publish the server on another port."),
+        passing=True,
     ),
     Rule(
         "container_image_missing",

@@ -20,6 +20,7 @@ CARD_RULES = (
             "the firmware, and update the driver."
         ),
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "gpu_hot",
@@ -34,6 +35,7 @@ CARD_RULES = (
             "-pl”). It is the reason for slow answers, not for errors."
         ),
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "gpu_power_brake",
@@ -48,6 +50,7 @@ CARD_RULES = (
             "power supply is strong enough. Lower the power limit until then (“sudo nvidia-smi -pl”)."
         ),
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "pcie_errors",
@@ -61,5 +64,6 @@ CARD_RULES = (
             "the firmware."
         ),
         rank=COMMON,
+        passing=True,
     ),
 )

@@ -57,6 +57,7 @@ CUDA_START_RULES = (
             "“nvidia-smi -q” shows the compute mode (it should be “Default”: “sudo nvidia-smi -c 0”) and the "
             "licence of a virtual GPU. End the program that holds the card."
         ),
+        passing=True,
     ),
     Rule(
         "gpu_memory_taken",
@@ -66,6 +67,7 @@ CUDA_START_RULES = (
             "Other programs took its memory: “nvidia-smi” names them. End them, or choose another card. The "
             "host's own memory may also be full."
         ),
+        passing=True,
     ),
     Rule(
         "unified_memory_exhausted",
@@ -85,6 +87,7 @@ CUDA_START_RULES = (
             "Restart the host, so that the card replaces the bad row. Look at “nvidia-smi -q -d "
             "ECC,ROW_REMAPPER”; if it comes back, the card needs to be replaced."
         ),
+        passing=True,
     ),
     Rule(
         "xid79",
@@ -94,5 +97,6 @@ CUDA_START_RULES = (
             "No setting of a server mends this. Switch the host off and on; then check the power cables, the "
             "riser and the slot, the temperature, and lower the power limit (“nvidia-smi -pl”)."
         ),
+        passing=True,
     ),
 )

@@ -71,6 +71,7 @@ XID_RULES = (
         _OFF_REMEDY,
         explains=(*_ALL, "xid_other", "card_not_initialised", "gpu_memory_defect"),
         with_=(Near(r"Xid.{0,30}: 154\b|GPU recovery action changed", 0, 4, required=False),),
+        passing=True,
     ),
     Rule(
         "xid8_link_stall",
@@ -86,6 +87,7 @@ XID_RULES = (
         ),
         explains=_EFFECTS,
         with_=(Near(r"NVRM: Xid .{0,40}: 8\b", 6, 6, required=False),),
+        passing=True,
     ),
     *(
         Rule(
@@ -95,6 +97,7 @@ XID_RULES = (
             remedy,
             rank=rank,
             explains=(*_EFFECTS, "xid13", "xid31") if number in _WORSE else (),
+            passing=True,
         )
         for number, title, remedy, rank in _KNOWN
     ),
@@ -107,5 +110,6 @@ XID_RULES = (
             "update the driver if it comes back."
         ),
         rank=GENERIC,
+        passing=True,
     ),
 )

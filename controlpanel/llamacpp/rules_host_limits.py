@@ -28,6 +28,7 @@ LIMIT_RULES = (
             "Raise it (LimitNOFILE in the systemd unit, “ulimit -n”) and restart the service. If it comes "
             "back after hours, the program forgets to close files: update it."
         ),
+        passing=True,
     ),
     Rule(
         "process_limit",
@@ -37,6 +38,7 @@ LIMIT_RULES = (
         ),
         N_("The host allows no more processes or threads"),
         N_("Raise the limit (ulimit -u, TasksMax of the systemd unit, “--pids-limit” of the container)."),
+        passing=True,
     ),
     Rule(
         "disk_full",
@@ -47,6 +49,7 @@ LIMIT_RULES = (
             "to a larger one."
         ),
         unless=(r"inotify|/dev/shm|watch",),
+        passing=True,
     ),
     Rule(
         "inotify_limit",
@@ -54,6 +57,7 @@ LIMIT_RULES = (
         N_("The limit of watched files is reached; the disk is not full"),
         N_("Raise fs.inotify.max_user_watches (“sudo sysctl fs.inotify.max_user_watches=524288”)."),
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "disk_read_only",
@@ -87,6 +91,7 @@ LIMIT_RULES = (
             "below show where it waits; look for errors of the disk or the GPU around them."
         ),
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "ports_exhausted",
@@ -97,6 +102,7 @@ LIMIT_RULES = (
             "let clients keep connections), or the address to listen on is not one of this host."
         ),
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "cpu_hot",
@@ -104,6 +110,7 @@ LIMIT_RULES = (
         N_("The processor is too hot and made itself slower"),
         N_("Clean the cooler and let more air through the case, or use fewer threads."),
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "server_segfault",
@@ -117,5 +124,6 @@ LIMIT_RULES = (
             "which this processor lacks: build it on this host."
         ),
         rank=GENERIC,
+        passing=True,
     ),
 )

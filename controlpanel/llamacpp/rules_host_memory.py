@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from controlpanel.lib.text import N_
-from controlpanel.llamacpp.rule_types import COMMON, Change, Found, Near, Rule
-from controlpanel.llamacpp.rules_runtime_facts import number
+from controlpanel.llamacpp.rule_types import COMMON, SPECIFIC, Change, Found, Near, Rule
+from controlpanel.llamacpp.rules_runtime_facts import Facts, number, smaller_context
 
 _PROCESS = r"(?P<pid>\d+) \((?P<program>[^)]{1,64})\)"
 _KILLED = r"(?<!group )Out of memory: Killed process " + _PROCESS
@@ -27,7 +27,39 @@ def _no_prompt_cache(found: Found) -> Iterable[Change]:
     yield Change("cache_ram", 0)
 
 
+def _passed_its_limit(facts: Facts) -> bool:
+    return facts.get("over_memory_limit_mib") is not None
+
+
+def _limit(found: Found) -> Mapping[str, object]:
+    """Return the MiB taken and allowed, with thousands apart; "?" for what is not known."""
+    sizes = {name: found.facts.get(f"over_memory_{name}_mib") for name in ("used", "limit")}
+    return {name: f"{size:,}" if isinstance(size, int) else "?" for name, size in sizes.items()}
+
+
+def _less_main_memory(found: Found) -> Iterable[Change]:
+    yield from _smaller_caches(found)
+    yield from smaller_context(found)
+
+
 MEMORY_RULES = (
+    Rule(
+        "memory_limit",
+        (),
+        N_("It took %(used)s MiB of main memory, and its limit is %(limit)s MiB"),
+        N_(
+            "Make the prompt cache or the context smaller, choose smaller types for a KV cache in main "
+            "memory, use fewer slots, or raise the memory limit in the profile. Weights that are mapped from "
+            "the file do not count."
+        ),
+        _less_main_memory,
+        # The panel knows it, whatever the log shows.
+        rank=SPECIFIC + 1,
+        when=_passed_its_limit,
+        params=_limit,
+        explains=("killed", "group_memory_limit", "host_oom", "host_oom_other", "host_oom_prompt_cache"),
+        passing=True,
+    ),
     Rule(
         "host_oom_prompt_cache",
         (_KILLED, _KILLED_OLD),
@@ -42,6 +74,7 @@ MEMORY_RULES = (
             Near(r"oom-kill:", before=4, required=False),
         ),
         explains=("host_oom", "host_oom_other"),
+        passing=True,
     ),
     Rule(
         "host_oom",
@@ -54,6 +87,7 @@ MEMORY_RULES = (
         _smaller_caches,
         with_=(_SCORE, _ASKED),
         unless=(r"Kill(?:ed)? process \d+ \((?!llama)",),
+        passing=True,
     ),
     Rule(
         "host_oom_other",
@@ -66,6 +100,7 @@ MEMORY_RULES = (
         with_=(_SCORE, _ASKED),
         unless=(r"Kill(?:ed)? process \d+ \(llama",),
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "host_oom",
@@ -82,6 +117,7 @@ MEMORY_RULES = (
         _smaller_caches,
         unless=(r"CONSTRAINT_MEMCG",),
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "group_memory_limit",
@@ -100,6 +136,7 @@ MEMORY_RULES = (
         _smaller_caches,
         with_=(_SCORE,),
         explains=("host_oom", "host_oom_other"),
+        passing=True,
     ),
     Rule(
         "mmap_thrash",
@@ -114,6 +151,7 @@ MEMORY_RULES = (
         ),
         with_=(Near(r"_Mapped model buffer size =", before=100, required=False),),
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "memory_fragmented",
@@ -121,6 +159,7 @@ MEMORY_RULES = (
         N_("The kernel found no memory in one piece for the server"),
         N_("Memory is nearly full or in small pieces. Free some, or restart the host."),
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "memory_defect",
@@ -134,5 +173,6 @@ MEMORY_RULES = (
             "Run a memory test, turn off overclocking (XMP, EXPO) and replace the module. Models that were "
             "loaded meanwhile may be damaged in memory."
         ),
+        passing=True,
     ),
 )

@@ -12,9 +12,6 @@ from controlpanel.llamacpp.rules_runtime_facts import Facts, was_not_asked_to_st
 # A server that runs otherwise than it should: said only when nothing explains an end.
 NOTE = GENERIC - 5
 
-# Value of the field for the context: the largest one that fits, which only the page can compute.
-LARGEST = "fit"
-
 # Flags of fields that are no meanings.
 _OTHER_FLAGS = {"-m": "model", "--model": "model", "-mm": "mmproj", "--mmproj": "mmproj", "--port": "port"}
 _FIELDS = _OTHER_FLAGS | {

@@ -100,6 +100,7 @@ CONTEXT_RULES = (
         _trained_context,
         rank=NOTE,
         needs_failure=False,
+        passing=True,
     ),
     Rule(
         "context_above_training",
@@ -115,5 +116,6 @@ CONTEXT_RULES = (
         _trained_context,
         rank=NOTE,
         needs_failure=False,
+        passing=True,
     ),
 )

@@ -24,6 +24,7 @@ END_RULES = (
         ),
         rank=COMMON,
         exit_codes=(-9, 137),
+        passing=True,
     ),
     Rule(
         "aborted",
@@ -35,6 +36,7 @@ END_RULES = (
         _ABORT_TITLE,
         _ABORT_REMEDY,
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "aborted",
@@ -45,6 +47,7 @@ END_RULES = (
         exit_codes=(-6, 134),
         # A fork aborts at each stop with MTP: without knowing, silence is right.
         when=lambda facts: facts.get("stop_requested") is False,
+        passing=True,
     ),
     Rule(
         "crashed",
@@ -55,6 +58,7 @@ END_RULES = (
             "or a quantised KV cache to find what causes it."
         ),
         rank=GENERIC,
+        passing=True,
     ),
     Rule(
         "crashed",
@@ -66,6 +70,7 @@ END_RULES = (
         ),
         rank=GENERIC,
         exit_codes=(-11, 139, -7, 135, -8, 136),
+        passing=True,
     ),
     Rule(
         "model_not_loaded",

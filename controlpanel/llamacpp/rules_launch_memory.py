@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from controlpanel.lib.text import N_
 from controlpanel.llamacpp.rule_types import COMMON, Change, Found, Near, Rule
 from controlpanel.llamacpp.rules_build_changes import put
-from controlpanel.llamacpp.rules_launch_changes import LARGEST
-from controlpanel.llamacpp.rules_runtime_facts import number, setting
+from controlpanel.llamacpp.rules_runtime_facts import SMALLER, number, setting
 
 _DEFAULT_UBATCH = 512
 _LEAST_UBATCH = 64
@@ -32,7 +31,7 @@ def less_work(found: Found) -> Iterable[Change]:
     if setting(found.facts, "flash_attn") == "off":
         return [Change("flash_attn", "on")]
     half = (number(found.facts, "ubatch") or _DEFAULT_UBATCH) // 2
-    return [Change("ubatch", half)] if half >= _LEAST_UBATCH else [Change("ctx_size", LARGEST)]
+    return [Change("ubatch", half)] if half >= _LEAST_UBATCH else [Change("ctx_size", SMALLER)]
 
 
 _WEIGHTS_REMEDY = N_(
@@ -82,7 +81,7 @@ MEMORY_RULES = (
         _KV,
         N_("The KV cache does not fit into the memory of GPU %(device)s (%(size)s MiB asked)"),
         _KV_REMEDY,
-        put("ctx_size", LARGEST),
+        put("ctx_size", SMALLER),
         with_=(_ON_DEVICE,),
         explains=(*_EFFECTS, "mtp_context_failed"),
     ),
@@ -91,7 +90,7 @@ MEMORY_RULES = (
         _KV,
         N_("The KV cache does not fit into memory"),
         _KV_REMEDY,
-        put("ctx_size", LARGEST),
+        put("ctx_size", SMALLER),
         explains=(*_EFFECTS, "mtp_context_failed"),
     ),
     Rule(
@@ -133,7 +132,7 @@ MEMORY_RULES = (
             "End other programs that use the GPU, choose a smaller context or a smaller type for the KV "
             "cache, or put fewer layers on the GPU."
         ),
-        put("ctx_size", LARGEST),
+        put("ctx_size", SMALLER),
         rank=COMMON,
         unless_near=(_RETRIES,),
     ),
@@ -150,7 +149,7 @@ MEMORY_RULES = (
             "End other programs that use the GPU, choose a smaller context or a smaller type for the KV "
             "cache, or put fewer layers on the GPU."
         ),
-        put("ctx_size", LARGEST),
+        put("ctx_size", SMALLER),
         rank=COMMON,
         unless=(r"pinned memory",),
         unless_near=(_RETRIES,),

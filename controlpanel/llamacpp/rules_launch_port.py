@@ -41,6 +41,7 @@ PORT_RULES = (
         ),
         _free_port,
         explains=("server_not_bound",),
+        passing=True,
     ),
     Rule(
         "server_not_bound",
@@ -49,5 +50,6 @@ PORT_RULES = (
         N_("Choose another port in the field “Port”, or leave it empty; then start the server again."),
         _free_port,
         rank=COMMON,
+        passing=True,
     ),
 )

@@ -125,5 +125,6 @@ PROGRAM_RULES = (
             "TimeoutStartSec of systemd, the health check of the container), for example to 300 seconds."
         ),
         explains=("killed",),
+        passing=True,
     ),
 )

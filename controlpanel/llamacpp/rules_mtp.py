@@ -11,6 +11,7 @@ from controlpanel.lib.text import N_
 from controlpanel.llamacpp.rule_types import COMMON, GENERIC, Change, Found, Near, Rule
 from controlpanel.llamacpp.rules_build_changes import put
 from controlpanel.llamacpp.rules_launch_changes import NOTE, plain_cache, unless_stopped
+from controlpanel.llamacpp.rules_quoted import unquoted
 from controlpanel.llamacpp.rules_runtime_facts import number, setting
 
 _NO_MTP = put("speculation", "none")
@@ -193,7 +194,7 @@ MTP_START_RULES = (
         ),
         _NO_MTP,
         rank=GENERIC,
-        explains=("model_not_loaded",),
+        explains=("model_not_loaded", "speculation_off"),
     ),
     Rule(
         "speculation_off",
@@ -206,6 +207,7 @@ MTP_START_RULES = (
         _NO_MTP,
         rank=NOTE,
         needs_failure=False,
+        passing=True,
     ),
 )
 
@@ -231,6 +233,7 @@ _MTP_RUN_RULES = (
         with_=(Near(r"llama_kv_cache: .{0,200}K \((?!f16|bf16|f32)\w+\)", before=300),),
         unless_near=(_ENDED,),
         explains=("mtp_low_acceptance",),
+        passing=True,
     ),
     Rule(
         "mtp_zero_acceptance_kv",
@@ -242,6 +245,7 @@ _MTP_RUN_RULES = (
         when=_quantised,
         unless_near=(_ENDED,),
         explains=("mtp_low_acceptance",),
+        passing=True,
     ),
     Rule(
         "mtp_low_acceptance",
@@ -254,7 +258,8 @@ _MTP_RUN_RULES = (
         _shorter_drafts,
         rank=NOTE,
         unless_near=(_ENDED,),
+        passing=True,
     ),
 )
 
-MTP_RULES: tuple[Rule, ...] = unless_stopped(*MTP_START_RULES, *_MTP_RUN_RULES)
+MTP_RULES: tuple[Rule, ...] = unless_stopped(*unquoted(*MTP_START_RULES, *_MTP_RUN_RULES))

@@ -10,14 +10,13 @@ from __future__ import annotations
 import dataclasses
 
 from controlpanel.llamacpp.rule_types import Rule
+from controlpanel.llamacpp.rules_quoted import unquoted
 from controlpanel.llamacpp.rules_runtime_cuda import CUDA_ERROR_RULES
 from controlpanel.llamacpp.rules_runtime_end import END_RULES
 from controlpanel.llamacpp.rules_runtime_quality import QUALITY_RULES
 from controlpanel.llamacpp.rules_runtime_requests import REQUEST_RULES
 from controlpanel.llamacpp.rules_runtime_steps import STEP_RULES
 
-# Servers that log their requests quote what people write, which may be the very words of a failure.
-_QUOTED = r"\"(?:content|prompt|input)\"\s*:"
 # A server lives on after these: they are not why it ended.
 _SURVIVED = (
     *dict.fromkeys(rule.cause_key for rule in (*REQUEST_RULES, *QUALITY_RULES)),
@@ -27,16 +26,13 @@ _SURVIVED = (
 )
 
 
-def _unquoted(rule: Rule) -> Rule:
-    return dataclasses.replace(rule, unless=(*rule.unless, _QUOTED))
-
-
 def _fatal(rule: Rule) -> Rule:
-    return dataclasses.replace(_unquoted(rule), explains=(*rule.explains, *_SURVIVED))
+    return dataclasses.replace(rule, explains=(*rule.explains, *_SURVIVED))
 
 
-RUNTIME_RULES: tuple[Rule, ...] = (
+RUNTIME_RULES: tuple[Rule, ...] = unquoted(
     *map(_fatal, (*CUDA_ERROR_RULES, *END_RULES)),
-    *map(_unquoted, (*STEP_RULES, *REQUEST_RULES)),
+    *STEP_RULES,
+    *REQUEST_RULES,
     *QUALITY_RULES,
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from controlpanel.lib.text import N_
 from controlpanel.llamacpp.rule_types import COMMON, GENERIC, Change, Found, Near, Rule
-from controlpanel.llamacpp.rules_runtime_facts import SERVING, number, setting
+from controlpanel.llamacpp.rules_runtime_facts import SERVING, SMALLER, number, setting, smaller_context
 
 _MEMORY = (
     r"CUDA error: out of memory",
@@ -28,7 +28,7 @@ _OTHERS = (
 def _less_memory(found: Found) -> Iterable[Change]:
     ubatch = number(found.facts, "ubatch")
     yield Change("ubatch", max(64, ubatch // 2) if ubatch else 256)
-    yield Change("ctx_size", "fit")
+    yield from smaller_context(found)
 
 
 def _whole_layers(found: Found) -> Iterable[Change]:
@@ -58,10 +58,11 @@ CUDA_ERROR_RULES = (
             "A picture needs memory on top of what the model takes. Limit the tokens per picture, keep the "
             "projector off the GPU, or lower the context size."
         ),
-        lambda found: [Change("mmproj_offload", "off"), Change("ctx_size", "fit")],
+        lambda found: [Change("mmproj_offload", "off"), Change("ctx_size", SMALLER)],
         with_=(_PICTURE, _PLACE),
         explains=(*_EFFECT, "oom_first_request", "oom_while_serving"),
         when=lambda facts: facts.get("mmproj") is not False,
+        passing=True,
     ),
     Rule(
         "oom_first_request",
@@ -72,6 +73,7 @@ CUDA_ERROR_RULES = (
         with_=(_SERVING, _PLACE),
         unless_near=(_ANSWERED,),
         explains=_EFFECT,
+        passing=True,
     ),
     Rule(
         "oom_while_serving",
@@ -84,6 +86,7 @@ CUDA_ERROR_RULES = (
         _less_memory,
         with_=(_ANSWERED, _PLACE),
         explains=(*_EFFECT, "oom_first_request"),
+        passing=True,
     ),
     Rule(
         "illegal_memory_access",
@@ -93,6 +96,7 @@ CUDA_ERROR_RULES = (
         _whole_layers,
         with_=(_PLACE,),
         explains=_EFFECT,
+        passing=True,
     ),
     Rule(
         "misaligned_address",
@@ -102,6 +106,7 @@ CUDA_ERROR_RULES = (
         _whole_layers,
         with_=(_PLACE,),
         explains=_EFFECT,
+        passing=True,
     ),
     Rule(
         "kernel_launch_failed",
@@ -117,6 +122,7 @@ CUDA_ERROR_RULES = (
         _whole_layers,
         with_=(_PLACE,),
         explains=_EFFECT,
+        passing=True,
     ),
     Rule(
         "cublas_failed",
@@ -132,6 +138,7 @@ CUDA_ERROR_RULES = (
         with_=(_PLACE,),
         explains=_EFFECT,
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "nccl_failed",
@@ -143,6 +150,7 @@ CUDA_ERROR_RULES = (
         ),
         lambda found: [Change("split_mode", "layer")],
         explains=_EFFECT,
+        passing=True,
     ),
     Rule(
         "cuda_error",
@@ -156,5 +164,6 @@ CUDA_ERROR_RULES = (
         rank=GENERIC,
         unless=(f"CUDA error: (?:{_OTHERS})",),
         explains=("crashed", "assertion_failed"),
+        passing=True,
     ),
 )

@@ -30,6 +30,7 @@ END_RULES = (
         rank=GENERIC,
         exit_codes=(-9, 137),
         when=was_not_asked_to_stop,
+        passing=True,
     ),
     Rule(
         "ended_from_outside",
@@ -43,6 +44,7 @@ END_RULES = (
         exit_codes=(0, -15, 143, -2, 130),
         needs_failure=False,
         when=_nobody_asked,
+        passing=True,
     ),
     Rule(
         "assertion_failed",
@@ -63,6 +65,7 @@ END_RULES = (
         with_=(_LINE,),
         unless_near=(Near(_ENDING, before=40),),
         explains=("crashed",),
+        passing=True,
     ),
     Rule(
         "crashed",
@@ -77,5 +80,6 @@ END_RULES = (
         last=True,
         unless_near=(Near(_ENDING, after=60),),
         when=was_not_asked_to_stop,
+        passing=True,
     ),
 )

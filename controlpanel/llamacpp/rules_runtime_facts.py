@@ -11,6 +11,10 @@ SERVING = r"(?:listening on http|: id +\d+ \| task|update_slots: |done request: 
 
 Facts = Mapping[str, object]
 
+# Values of the field for the context, which only the page can compute: the largest one that fits, and the
+# same where less memory is to be taken: never more than now.
+LARGEST, SMALLER = "fit", "less"
+
 
 def setting(facts: Facts, key: str) -> object:
     """Return a touched meaning of the profile, None when it is untouched or unknown."""
@@ -47,7 +51,12 @@ def context_is_divided(facts: Facts) -> bool:
 
 def larger_context(found: Found) -> Iterable[Change]:
     """Take the largest context that fits."""
-    yield Change("ctx_size", "fit")
+    yield Change("ctx_size", LARGEST)
+
+
+def smaller_context(found: Found) -> Iterable[Change]:
+    """Take the largest context that fits, and no more than now."""
+    yield Change("ctx_size", SMALLER)
 
 
 def one_slot(found: Found) -> Iterable[Change]:

@@ -20,6 +20,7 @@ QUALITY_RULES = (
             Near(r"compute capability 12\.", before=120),
             Near(r"content\W.{0,400}?\b(\w{3,30}) \1 \1\b", after=120),
         ),
+        passing=True,
     ),
     Rule(
         "too_many_threads",
@@ -31,5 +32,6 @@ QUALITY_RULES = (
         ),
         rank=COMMON,
         with_=(Near(r"(?:=CPU\b|overrid\w+ to CPU)", before=120),),
+        passing=True,
     ),
 )

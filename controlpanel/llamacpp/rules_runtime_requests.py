@@ -64,6 +64,7 @@ REQUEST_RULES = (
         _REFUSED_REMEDY,
         larger_context,
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "context_overflow",
@@ -72,6 +73,7 @@ REQUEST_RULES = (
         _REFUSED_REMEDY,
         larger_context,
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "context_divided_by_parallel",
@@ -85,6 +87,7 @@ REQUEST_RULES = (
             Near(r"new prompt, n_ctx_slot = ", before=4, required=False),
         ),
         explains=("context_overflow", "config_not_applied"),
+        passing=True,
     ),
     Rule(
         "context_divided_by_parallel",
@@ -95,6 +98,7 @@ REQUEST_RULES = (
         rank=COMMON,
         when=context_is_divided,
         explains=("context_overflow", "config_not_applied"),
+        passing=True,
     ),
     Rule(
         "config_not_applied",
@@ -109,6 +113,7 @@ REQUEST_RULES = (
         with_=(Near(r"n_ctx_slot = (?P<slot>\d+)", before=8, required=False),),
         when=_slot_is_smaller_than_asked,
         explains=("context_overflow",),
+        passing=True,
     ),
     Rule(
         "config_not_applied",
@@ -123,6 +128,7 @@ REQUEST_RULES = (
         with_=(Near(_SMALL_DEFAULT, before=8),),
         when=_size_is_unknown,
         explains=("context_overflow",),
+        passing=True,
     ),
     Rule(
         "context_full_no_shift",
@@ -138,6 +144,7 @@ REQUEST_RULES = (
         ),
         larger_context,
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "embedding_ubatch",
@@ -149,6 +156,7 @@ REQUEST_RULES = (
         ),
         _micro_batch,
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "embedding_ubatch",
@@ -162,6 +170,7 @@ REQUEST_RULES = (
             "size to the longest input. A larger context changes nothing."
         ),
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "template_role_order",
@@ -176,6 +185,7 @@ REQUEST_RULES = (
             "“--chat-template-file” among the extra arguments."
         ),
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "image_not_readable",
@@ -191,6 +201,7 @@ REQUEST_RULES = (
             "Send it as PNG or JPEG inside of the request (base64)."
         ),
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "image_step_failed",
@@ -206,5 +217,6 @@ REQUEST_RULES = (
         ),
         larger_context,
         rank=COMMON,
+        passing=True,
     ),
 )

@@ -39,6 +39,7 @@ STEP_RULES = (
         ),
         explains=("step_failed",),
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "kv_position_bug",
@@ -55,6 +56,7 @@ STEP_RULES = (
         lambda found: [*one_slot(found), Change("cache_ram", 0)],
         explains=("step_failed",),
         rank=COMMON,
+        passing=True,
     ),
     Rule(
         "compute_memory_short",
@@ -72,6 +74,7 @@ STEP_RULES = (
         lambda found: [Change("ubatch", 256)],
         with_=(Near(SERVING, before=60),),
         explains=("step_failed",),
+        passing=True,
     ),
     Rule(
         "reload_failed",
@@ -82,6 +85,7 @@ STEP_RULES = (
             "memory, or turn off sleeping for this profile."
         ),
         lambda found: [Change("sleep_idle", None)],
+        passing=True,
     ),
     Rule(
         "step_failed",
@@ -99,5 +103,6 @@ STEP_RULES = (
         ),
         rank=COMMON,
         unless=(r"Context size has been exceeded|Invalid input batch",),
+        passing=True,
     ),
 )

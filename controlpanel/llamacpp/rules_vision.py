@@ -9,6 +9,7 @@ from controlpanel.lib.text import N_
 from controlpanel.llamacpp.rule_types import GENERIC, Near, Rule
 from controlpanel.llamacpp.rules_build_changes import put
 from controlpanel.llamacpp.rules_launch_changes import unless_stopped
+from controlpanel.llamacpp.rules_quoted import unquoted
 
 _NO_PROJECTOR = put("mmproj", None)
 _EFFECTS = ("vision_not_loaded", "model_not_loaded", "model_path_wrong", "file_unreadable")
@@ -75,7 +76,7 @@ VISION_START_RULES = (
         explains=_EFFECTS,
     ),
     Rule(
-        "oom_vision_encoder",
+        "oom_vision_projector",
         (r"cudaMalloc failed: out of memory",),
         _OOM_TITLE,
         _OOM_REMEDY,
@@ -108,6 +109,7 @@ _VISION_RUN_RULES = (
             "projector” and restart the server; or send text only."
         ),
         needs_failure=False,
+        passing=True,
     ),
     Rule(
         "oom_vision_encoder",
@@ -117,6 +119,7 @@ _VISION_RUN_RULES = (
         _OFF_GPU,
         with_=(Near(r"processing image|encoding image|clip_image_batch_encode", before=8),),
         explains=_EFFECTS,
+        passing=True,
     ),
     Rule(
         "vision_ubatch",
@@ -125,7 +128,8 @@ _VISION_RUN_RULES = (
         N_("Raise “Micro-batch size” (2048 is enough for most models), or lower “Most tokens per picture”."),
         put("ubatch", 2048),
         explains=("aborted",),
+        passing=True,
     ),
 )
 
-VISION_RULES: tuple[Rule, ...] = unless_stopped(*VISION_START_RULES, *_VISION_RUN_RULES)
+VISION_RULES: tuple[Rule, ...] = unless_stopped(*unquoted(*VISION_START_RULES, *_VISION_RUN_RULES))

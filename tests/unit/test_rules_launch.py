@@ -23,10 +23,7 @@ def own_rules(name: str) -> list[Rule]:
 
 
 # What a log can show both at the start and later has only samples of later.
-STARTS = {rule.cause_key for rule in (*MTP_START_RULES, *VISION_START_RULES)} - {
-    "mtp_vision",
-    "oom_vision_encoder",
-}
+STARTS = {rule.cause_key for rule in (*MTP_START_RULES, *VISION_START_RULES)} - {"mtp_vision"}
 OWN = [(name, rule) for name in NAMES for rule in own_rules(name)]
 # Causes that the usual last lines of a failed start never hide or come before.
 LOUD = {rule.cause_key for _, rule in OWN} - {

@@ -8,12 +8,13 @@ import pytest
 
 from controlpanel.llamacpp.rule_types import Diagnosis, Rule
 from controlpanel.llamacpp.rules import AREAS, diagnose
+from servers.domain import living
 from tests.unit.rule_areas import Areas, check_bounded, check_words, keys
 
 NAMES = ("runtime", "gpu", "host", "container")
 AREA = Areas(*NAMES)
 DATA = AREA.data
-BY_EXIT_CODE = {"killed", "ended_from_outside", "crashed"}
+BY_EXIT_CODE = {"killed", "ended_from_outside", "crashed", "memory_limit"}
 SERVED = "main: server is listening on http://127.0.0.1:18170\nsrv  update_slots: all slots are idle\n"
 TOO_LONG = "request (5000 tokens) exceeds the available context size (2048 tokens), try increasing it"
 FULL = "srv  update_slots: decode() failed: Context size has been exceeded."
@@ -198,8 +199,8 @@ def test_a_known_context_of_the_profile_is_not_called_a_default() -> None:
         ("runtime", FULL, {"parallel": "1"}, {"ctx_size": "fit"}),
         ("runtime", "error: Invalid input batch.", {}, {"parallel": 1, "cache_ram": 0}),
         ("runtime", "error: Invalid input batch.", {"parallel": 1}, {"cache_ram": 0}),
-        ("runtime", MEMORY, {"ubatch": "1024"}, {"ubatch": 512, "ctx_size": "fit"}),
-        ("runtime", MEMORY, {}, {"ubatch": 256, "ctx_size": "fit"}),
+        ("runtime", MEMORY, {"ubatch": "1024"}, {"ubatch": 512, "ctx_size": "less"}),
+        ("runtime", MEMORY, {}, {"ubatch": 256, "ctx_size": "less"}),
         ("runtime", "CUDA error: misaligned address", {"split_mode": "row"}, {"split_mode": "layer"}),
         ("runtime", "CUDA error: misaligned address", {}, {}),
         ("host", KILLED, {"cache_ram": "8192"}, {"cache_ram": 4096}),
@@ -224,3 +225,37 @@ def test_what_follows_from_a_lost_card_is_not_named_beside_it() -> None:
 def test_the_kernels_words_name_the_process_that_it_killed() -> None:
     assert "llama-server" in str(found("host", KILLED)[0].title)
     assert "mysqld" in str(found("host", KILLED.replace("llama-server", "mysqld"))[0].title)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srv  log_server_r: request:  {}",
+        "srv  log_server_r: response: {}",
+        "0.12.345.678 D srv    operator(): converted request: {}",
+        "formatted prompt: <|im_start|>user {}",
+        "srv  params_from_: Generation prompt: '{}'",
+        "srv  params_from_: reasoning budget: tokens=-1, generation_prompt='{}', start=1 toks",
+        "Parsing PEG input with format Content-only: {}",
+        "Parsed message: {}",
+        "data stream, to_send: data: {}",
+        "slot process_token: id  0 | task 3 | n_decoded = 9, n_remaining = 8, next token:   12 '{}'",
+        "slot update_slots: id  0 | task 3 | prompt token   0:     12 '{}'",
+    ],
+)
+def test_what_people_write_is_no_failure_of_a_living_server(line: str) -> None:
+    said = [
+        "CUDA error: an illegal memory access was encountered",
+        TOO_LONG,
+        "NVRM: Xid (PCI:0000:65:00): 79, pid=4711, GPU has fallen off the bus.",
+        "accept: Too many open files",
+        "encoding image slice... CUDA error: out of memory",
+        "speculative decoding is not supported by multimodal, it will be disabled",
+    ]
+    quoted = "".join(f"{line.format(text)}\n" for text in said)
+    plain = "\n".join(said).encode()
+    assert len(living.signs(SERVED.encode() + plain, 0, {})) > 3
+    assert living.signs(SERVED.encode() + quoted.encode(), 0, {}) == []
+    refused = f"srv    send_error: task id = 7, error: {TOO_LONG}\n"
+    (sign,) = living.signs(f"{SERVED}{quoted}{refused}".encode(), 0, {})
+    assert (sign.diagnosis.cause_key, sign.times) == ("context_overflow", 1)

@@ -38,10 +38,10 @@ def test_the_change_names_a_field_and_the_value_that_mends_it(log: str, expected
 
 def test_a_full_card_is_laid_to_the_projector_only_while_it_loads_or_works() -> None:
     full = "allocating 858.99 MiB on device 0: cudaMalloc failed: out of memory"
-    assert keys(f"clip_model_loader: model size:         858.99 MiB\n{full}", 1) == ["oom_vision_encoder"]
+    assert keys(f"clip_model_loader: model size:         858.99 MiB\n{full}", 1) == ["oom_vision_projector"]
     assert keys(full, 1) == []
     assert keys(f"clip_model_loader: model size:         858.99 MiB\n{full}", 1, "launch") == [
-        "oom_vision_encoder"
+        "oom_vision_projector"
     ]
     kv = "llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache"
     assert keys(f"{full}\n{kv}", 1, "launch") == ["oom_kv_cache"]
