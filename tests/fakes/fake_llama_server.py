@@ -7,326 +7,108 @@ It takes any llama-server command line and answers /health, /props, /slots, /met
 
 from __future__ import annotations
 
-import json
 import os
-import select
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.fakes.llama_flags import Flags, Options, print_help, read_flags, read_options
+from tests.fakes import llama_faults, llama_log
+from tests.fakes.llama_flags import (
+    VERSIONS,
+    Flags,
+    print_devices,
+    print_help,
+    read_flags,
+    read_options,
+)
+from tests.fakes.llama_handler import Server
+from tests.fakes.llama_log import CLEANING_UP, START, Log
 
 FLOOD_TEXT = "printable: 你好，世界 ┌─┬─┐ │█│ ✓ äöü <b>&amp;</b>"
-BUSY = {"code": 503, "message": "Loading model", "type": "unavailable_error"}
-PARAMS = {"temperature": 0.800000011920929, "top_k": 40, "max_tokens": -1, "seed": 4294967295}
-START = time.monotonic()
+POLL_SECONDS = 0.02
 
 
-def log(text: str) -> None:
-    """A line in the form of the upstream log, on stderr."""
-    micro = int((time.monotonic() - START) * 1e6)
-    stamp = f"{micro // 60_000_000}.{micro // 1_000_000 % 60:02}.{micro // 1000 % 1000:03}.{micro % 1000:03}"
-    os.write(2, f"{stamp} {text}\n".encode())
-
-
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
-        self.requests: list[dict[str, Any]] = []
-        self.lock = threading.Lock()
-        super().__init__((options.host, options.port), Handler)
-
-    def ready(self, flags: Flags) -> bool:
-        return not flags.never_ready and time.monotonic() - START >= flags.load_delay
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Server
-
-    def do_GET(self) -> None:
-        self._handle()
-
-    def do_POST(self) -> None:
-        self._handle()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """The access log is written by `_handle`."""
-
-    def _handle(self) -> None:
-        flags, path = read_flags(), self.path.split("?")[0]
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if path == "/fake/requests":
-            self._json(200, self.server.requests)
-            return
-        entry: dict[str, Any] = {
-            "method": self.command,
-            "path": path,
-            "headers": dict(self.headers),
-            "end": "",
-        }
-        entry["body"] = body.decode(errors="replace")
-        with self.server.lock:
-            self.server.requests.append(entry)
-            count = len(self.server.requests)
-        try:
-            entry["status"] = self._route(flags, path, body)
-            entry["end"] = "done"
-        except OSError:
-            self.close_connection = True
-            entry["end"] = "cancelled"
-            log("I srv          stop: cancel task, id_task = 0")
-        line = f"{self.command} {path} {self.client_address[0]} {entry.get('status', 0)}"
-        log(f"I srv  log_server_r: done request {count}: {line}")
-
-    def _route(self, flags: Flags, path: str, body: bytes) -> int:
-        """Answers a request and returns the status; OSError when the client has gone."""
-        options = self.server.options
-        if path in flags.hang.split(","):
-            self._stay_until_closed(float("inf"))
-        if path in flags.wrong_json.split(","):
-            return self._send(200, b'{"error": [tru', "application/json; charset=utf-8")
-        if not self.server.ready(flags):
-            return self._json(503, {"error": BUSY})
-        if path in ("/health", "/v1/health"):
-            return self._json(200, {"status": "ok"})
-        sent = (self.headers.get("Authorization") or "").removeprefix("Bearer ") or self.headers.get(
-            "X-Api-Key"
-        )
-        if options.key and sent != options.key:
-            return self._error(401, "Invalid API Key", "authentication_error")
-        match path:
-            case "/props":
-                return self._json(200, self._props())
-            case "/slots" if options.slots:
-                return self._json(200, [self._slot(flags, number) for number in range(options.parallel)])
-            case "/metrics" if options.metrics:
-                return self._send(200, self._metrics(flags).encode(), "text/plain; version=0.0.4")
-            case "/slots" | "/metrics":
-                return self._error(
-                    501, f"This server does not support {path[1:]} endpoint.", "not_supported_error"
-                )
-            case "/v1/models" | "/models":
-                model = {
-                    "id": options.alias,
-                    "object": "model",
-                    "created": 0,
-                    "owned_by": "llamacpp",
-                    "meta": None,
-                }
-                return self._json(200, {"object": "list", "data": [model]})
-            case "/v1/chat/completions" | "/chat/completions":
-                return self._chat(flags, body)
-        return self._error(404, "File Not Found", "not_found_error")
-
-    def _props(self) -> dict[str, Any]:
-        options = self.server.options
-        return {
-            "default_generation_settings": {"params": PARAMS, "n_ctx": options.ctx // options.parallel},
-            "total_slots": options.parallel,
-            "model_alias": options.alias,
-            "model_path": options.model,
-            "modalities": {"vision": bool(options.mmproj), "audio": False},
-            "build_info": "b11434-fa4e5e7",
-            "is_sleeping": False,
-        }
-
-    def _slot(self, flags: Flags, number: int) -> dict[str, Any]:
-        ctx = self.server.options.ctx // self.server.options.parallel
-        return {"id": number, "n_ctx": ctx, "speculative": flags.draft > 0, "is_processing": False}
-
-    def _metrics(self, flags: Flags) -> str:
-        answers = [entry for entry in self.server.requests if entry["path"].endswith("/chat/completions")]
-        values = {
-            "tokens_predicted_total": len(answers) * len(flags.reply.split()),
-            "spec_decode_num_draft_tokens_total": len(answers) * flags.draft,
-            "spec_decode_num_accepted_tokens_total": len(answers) * flags.accepted,
-        }
-        return "".join(f"# TYPE llamacpp:{name} counter\nllamacpp:{name} {n}\n" for name, n in values.items())
-
-    def _chat(self, flags: Flags, body: bytes) -> int:
-        if flags.error_before:
-            kind = {503: "unavailable_error", 400: "invalid_request_error"}.get(
-                flags.error_before, "server_error"
-            )
-            return self._error(flags.error_before, flags.error_text, kind)
-        try:
-            request = json.loads(body)
-        except ValueError as error:
-            return self._error(400, f"parse error: {error}", "invalid_request_error")
-        if b'"image_url"' in body and not self.server.options.mmproj:
-            hint = "hint: if this is unexpected, you may need to provide the mmproj"
-            return self._error(500, f"image input is not supported - {hint}", "server_error")
-        self._stay_until_closed(flags.prompt_delay)
-        begin = time.monotonic()
-        words = flags.reply.split(" ")
-        words = [word if n == 0 else f" {word}" for n, word in enumerate(words)][
-            : request.get("max_tokens") or None
-        ]
-        finish = {"role": "assistant", "content": "".join(words)}
-        if not request.get("stream"):
-            self._stay_until_closed(flags.token_delay * len(words))
-            choice = {"index": 0, "message": finish, "finish_reason": "stop"}
-            end = {"usage": self._usage(words), "timings": self._timings(flags, len(words), begin)}
-            return self._json(200, self._event("chat.completion", [choice]) | end)
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        for event in self._events(flags, request, words, begin):
-            data = f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n".encode()
-            self._write(b"%x\r\n%s\r\n" % (len(data), data))
-        self._write(b"0\r\n\r\n")
-        # As llama-server does: the header promises keep-alive, and the connection is closed all the same.
-        self.close_connection = True
-        return 200
-
-    def _events(
-        self, flags: Flags, request: dict[str, Any], words: list[str], begin: float
-    ) -> Iterator[dict[str, Any] | str]:
-        def chunk(delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
-            return self._event(
-                "chat.completion.chunk", [{"index": 0, "delta": delta, "finish_reason": reason}]
-            )
-
-        yield chunk({"role": "assistant", "content": None})
-        for word in flags.reasoning.split():
-            self._stay_until_closed(flags.token_delay)
-            yield chunk({"reasoning_content": f"{word} "})
-        for n, word in enumerate(words):
-            if n == flags.error_after:
-                yield {"error": {"code": 500, "message": flags.error_text, "type": "server_error"}}
-                return
-            if n == flags.drop_after:
-                raise ConnectionAbortedError
-            self._stay_until_closed(flags.token_delay)
-            more = {"timings": self._timings(flags, n + 1, begin)} if request.get("timings_per_token") else {}
-            yield chunk({"content": word}) | more
-        end: dict[str, Any] = {"timings": self._timings(flags, len(words), begin)}
-        if (request.get("stream_options") or {}).get("include_usage"):
-            yield chunk({}, "stop")
-            yield self._event("chat.completion.chunk", []) | {"usage": self._usage(words)} | end
-        else:
-            yield chunk({}, "stop") | end
-        yield "[DONE]"
-
-    def _event(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        name = self.server.options.alias
-        return {
-            "id": "chatcmpl-fake",
-            "object": kind,
-            "created": int(time.time()),
-            "model": name,
-            "choices": choices,
-        }
-
-    def _usage(self, words: list[str]) -> dict[str, Any]:
-        count = len(words)
-        return {"prompt_tokens": 21, "completion_tokens": count, "total_tokens": 21 + count}
-
-    def _timings(self, flags: Flags, count: int, begin: float) -> dict[str, Any]:
-        spent = max((time.monotonic() - begin) * 1000, 0.001)
-        drafts = {"draft_n": flags.draft, "draft_n_accepted": flags.accepted} if flags.draft else {}
-        prompt = {"cache_n": 0, "prompt_n": 21, "prompt_ms": 2.0, "prompt_per_second": 10500.0}
-        return (
-            prompt
-            | {"predicted_n": count, "predicted_ms": spent, "predicted_per_second": count / spent * 1000}
-            | drafts
-        )
-
-    def _stay_until_closed(self, seconds: float) -> None:
-        """Waits; ConnectionAbortedError as soon as the client closes its side."""
-        timeout = None if seconds == float("inf") else seconds
-        if seconds and select.select([self.connection], [], [], timeout)[0]:
-            raise ConnectionAbortedError
-
-    def _write(self, data: bytes) -> None:
-        self.wfile.write(data)
-        self.wfile.flush()
-
-    def _error(self, status: int, message: str, kind: str) -> int:
-        return self._json(status, {"error": {"code": status, "message": message, "type": kind}})
-
-    def _json(self, status: int, value: object) -> int:
-        return self._send(status, json.dumps(value).encode(), "application/json; charset=utf-8")
-
-    def _send(self, status: int, data: bytes, kind: str) -> int:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self._write(data)
-        return status
-
-
-def flood(flags: Flags) -> None:
+def flood(flags: Flags, log: Log) -> None:
     begin = time.monotonic()
     for number in range(flags.flood_lines):
         if flags.flood_rate:
             time.sleep(max(0.0, begin + number / flags.flood_rate - time.monotonic()))
-        log(f"I flood line {number}: {FLOOD_TEXT}")
+        log(f"flood line {number}: {FLOOD_TEXT}")
 
 
-def end(flags: Flags) -> None:
-    """Ends the process as `exit_code` says, after the last words."""
-    os.write(2, flags.exit_text.encode() + b"\n" * bool(flags.exit_text))
-    if flags.exit_code >= 0:
-        os._exit(flags.exit_code)
-    os.kill(os.getpid(), -flags.exit_code)
+def informed(argv: list[str], flags: Flags) -> bool:
+    """Answers a command line that only asks; False for one that starts a server."""
+    if {"--help", "-h"} & set(argv):
+        print_help(flags)
+    elif "--version" in argv:
+        sys.stderr.write(flags.version or VERSIONS[flags.dialect])
+    elif "--list-devices" in argv:
+        print_devices(flags)
+    else:
+        return False
+    return True
+
+
+def obey_signals(log: Log) -> None:
+    """Ends at SIGTERM and SIGINT in the way that the flags say at that moment."""
+
+    def stop(number: int, frame: object) -> None:
+        moment = read_flags()
+        if moment.ignore_sigterm:
+            return
+        time.sleep(moment.stop_delay)
+        if moment.abort_at_stop:
+            llama_faults.abort_at_stop(log)
+        log(CLEANING_UP)
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+
+def load(server: Server, start: int) -> None:
+    """Goes through the load of a model until it is ready, or ends the process."""
+    log, options, flags = server.log, server.options, read_flags()
+    llama_log.loading(log, flags, options)
+    if flags.crash_first and flags.exit_after < 0 and llama_faults.ends(flags, start):
+        llama_faults.end(flags)
+    while flags.never_ready or time.monotonic() - START < flags.load_delay:
+        time.sleep(POLL_SECONDS)
+        flags = read_flags()
+    llama_faults.fail(flags, options, log)
+    for _ in llama_log.steps(log, flags, options):
+        time.sleep(flags.step_delay)
+    server.loaded.set()
 
 
 def main(argv: list[str]) -> int:
     flags = read_flags()
-    if {"--help", "-h"} & set(argv):
-        print_help(flags)
+    if informed(argv, flags):
         return 0
-    if "--version" in argv:
-        sys.stderr.write(flags.version)
-        return 0
-    if "--list-devices" in argv:
-        sys.stdout.write("Available devices:\n  (none)\n")
-        return 0
-
-    def stop(number: int, frame: object) -> None:
-        moment = read_flags()
-        if not moment.ignore_sigterm:
-            time.sleep(moment.stop_delay)
-            log("I srv    operator(): operator(): cleaning up before exit...")
-            os._exit(0)
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    if flags.exit_after >= 0:
-        timer = threading.Timer(flags.exit_after, end, [flags])
-        timer.daemon = True
-        timer.start()
-    options = read_options(argv)
-    log("I srv  llama_server: initializing ...")
+    log, options = Log(flags.fork), read_options(argv, flags.fork)
+    if lines := llama_faults.refused(flags, options):
+        log.raw("\n".join(lines))
+        return 1
+    obey_signals(log)
+    start = llama_faults.count_start()
+    loaded = threading.Event()
+    llama_faults.watch(loaded, start)
+    llama_log.opening(log, options)
     time.sleep(flags.bind_delay)
     try:
-        server = Server(options)
+        server = Server(options, log, loaded)
     except OSError:
-        log(f"E srv  start: couldn't bind HTTP server socket, hostname: {options.host}, port: {options.port}")
-        log("E srv  llama_server: exiting due to HTTP server error")
+        llama_log.busy_port(log, options)
         return 1
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    log(f"I srv    load_model: loading model '{options.model}'")
     if flags.flood_lines:
-        threading.Thread(target=flood, args=[flags], daemon=True).start()
-    while not server.ready(flags := read_flags()):
-        time.sleep(0.02)
-    log("I srv  llama_server: model loaded")
-    log(f"I srv  llama_server: listening on http://{options.host}:{server.server_port}")
+        threading.Thread(target=flood, args=[flags, log], daemon=True).start()
+    load(server, start)
+    llama_log.listening(log, f"http://{options.host}:{server.server_port}")
     while True:
         signal.pause()
 
