@@ -13,6 +13,7 @@ from jobs.services import (
     download_runner,
     downloads,
     gpus,
+    memory_watch,
     mirrors,
     model_files,
     toolchains,
@@ -42,6 +43,7 @@ def register() -> None:
     register_duty(Duty("heartbeat", 5, watch.beat))
     register_duty(Duty("reconcile", 5, watch.reconcile_jobs))
     register_duty(Duty("runs", 1, watch.watch_runs))
+    register_duty(Duty("memory", memory_watch.EVERY, memory_watch.watch_memory))
     register_duty(Duty("toolchain", 60, toolchains.keep_current, deadline=120))
     register_duty(Duty("facts", 3600, artifacts.renew_facts, deadline=600))
     register_duty(Duty("log-limit", 10, watch.trim_logs))

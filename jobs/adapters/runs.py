@@ -21,6 +21,7 @@ from typing import Literal
 
 from django.conf import settings
 
+from jobs.adapters import cgroups
 from jobs.runtime import procs, shim
 from jobs.runtime.procs import Proc
 
@@ -32,6 +33,9 @@ SPAWN_SECONDS = 10.0
 INHERITED = {"PATH", "LANG", "TZ", "LD_LIBRARY_PATH"}
 INHERITED_PREFIXES = ("LC_", "CUDA_", "HIP_", "ROCR_", "ROCM_", "HSA_")
 PROXY = {"http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir"}
+
+REBOOTED = "the machine was restarted while the program ran"
+GONE = "the program and the process that kept it are gone; how it ended is not known"
 
 Standing = Literal["missing", "running", "orphaned", "exited", "lost"]
 
@@ -46,7 +50,11 @@ class StartedBefore(SpawnError):
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What to start. `secret_env` never reaches the disk; `proxy` passes the panel's proxy variables on."""
+    """What to start. `secret_env` never reaches the disk; `proxy` passes the panel's proxy variables on.
+
+    `memory_mib` is the main memory that it may take. `mapped_mib` is the size of the files that it maps: the
+    limit leaves them out, a control group counts them.
+    """
 
     argv: list[str]
     cwd: str
@@ -54,6 +62,8 @@ class RunSpec:
     secret_env: dict[str, str] = field(default_factory=dict, repr=False)
     grace: float = 10.0
     proxy: bool = False
+    memory_mib: int | None = None
+    mapped_mib: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,7 @@ class RunStatus:
     started_at: float | None = None
     ended_at: float | None = None
     error: str = ""
+    rebooted: bool = False  # it has ended, and the machine was restarted since it began
 
 
 def run_dir(run_id: str) -> Path:
@@ -139,13 +150,20 @@ def request_stop(run_id: str) -> None:
         procs.signal_group(status.child, signal.SIGTERM)
 
 
-def kill(run_id: str) -> None:
-    """Ends the program and all that it started at once; noted as a requested stop."""
+def limit_memory(run_id: str, mib: int | None) -> None:
+    """Changes the limit of the run's control group, None: no limit; without a group nothing happens."""
+    with suppress(OSError, ValueError, TypeError):
+        mapped = shim.read_object(str(run_dir(run_id) / "spec.json"), shim.SPEC_LIMIT).get("mapped_mib", 0)
+        cgroups.change(run_id, None if mib is None else (mib + int(str(mapped))) * cgroups.MIB)
+
+
+def kill(run_id: str, asked: bool = True) -> None:
+    """Ends the program and all that it started at once; noted as a requested stop when `asked`."""
     status = inspect(run_id)
-    if status.shim is not None:
+    if asked and status.shim is not None:
         procs.signal_proc(status.shim, signal.SIGTERM)
     if status.child is not None and status.status in ("running", "orphaned"):
-        if status.status == "orphaned":
+        if asked and status.status == "orphaned":
             _note_stop(run_id)
         procs.end_session(status.child)
 
@@ -193,7 +211,16 @@ def _write_spec(folder: Path, spec: RunSpec) -> None:
     try:
         if shim.started_before(str(folder)):
             raise StartedBefore("this run has been started before; a run is started only once")
-        stored = {"argv": spec.argv, "cwd": spec.cwd, "env": spec.env, "grace": spec.grace}
+        stored: dict[str, object] = {
+            "argv": spec.argv,
+            "cwd": spec.cwd,
+            "env": spec.env,
+            "grace": spec.grace,
+            "mapped_mib": spec.mapped_mib,
+        }
+        if spec.memory_mib is not None:
+            group = cgroups.create(folder.name, (spec.memory_mib + spec.mapped_mib) * cgroups.MIB)
+            stored["cgroup"] = "" if group is None else str(group)
         shim.write_atomic(str(folder / "spec.json"), json.dumps(stored).encode())
     finally:
         os.close(lock)
@@ -229,8 +256,10 @@ def _read(folder: Path) -> RunStatus:
     keeper, child = _proc(state.get("shim")), _proc(state.get("child"))
     words, exit_code = state.get("error"), state.get("exit_code")
     standing = _standing(state.get("status"), keeper, child)
+    ended = standing in ("exited", "lost")
+    rebooted = ended and keeper is not None and keeper.boot != procs.boot_id()
     if standing == "lost" and not words:
-        words = _how_lost(keeper)
+        words = REBOOTED if rebooted else GONE
     return RunStatus(
         standing,
         child=child,
@@ -240,6 +269,7 @@ def _read(folder: Path) -> RunStatus:
         started_at=_number(state.get("started_at")),
         ended_at=_number(state.get("ended_at")),
         error=words if isinstance(words, str) else "",
+        rebooted=rebooted,
     )
 
 
@@ -251,12 +281,6 @@ def _standing(stored: object, keeper: Proc | None, child: Proc | None) -> Standi
     if child is not None and procs.alive(child):
         return "orphaned"
     return "lost"
-
-
-def _how_lost(keeper: Proc | None) -> str:
-    if keeper is not None and keeper.boot != procs.boot_id():
-        return "the machine was restarted while the program ran"
-    return "the program and the process that kept it are gone; how it ended is not known"
 
 
 def _number(value: object) -> float | None:

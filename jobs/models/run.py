@@ -36,6 +36,8 @@ class Run(models.Model):
     pid = models.PositiveIntegerField(null=True, blank=True)
     exit_code = models.IntegerField(null=True, blank=True)  # negative: ended by that signal; null: unknown
     stop_requested = models.BooleanField(default=False)
+    memory_mib = models.PositiveIntegerField(null=True, blank=True)  # of main memory it may take; null: any
+    over_memory = models.JSONField(default=dict)  # {"limit_mib", "used_mib"} when it was ended for that
     note = models.TextField(blank=True)
     log_start = models.BigIntegerField(default=0)
     log_tail = models.TextField(blank=True)

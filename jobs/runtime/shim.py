@@ -142,13 +142,13 @@ def started_before(folder: str) -> bool:
 
 
 class Spec:
-    """spec.json, checked: argv, cwd, env, grace (seconds between SIGTERM and SIGKILL)."""
+    """spec.json, checked: argv, cwd, env, grace (seconds between SIGTERM and SIGKILL), cgroup ("": none)."""
 
     def __init__(self, folder: str) -> None:
         try:
             data = read_object(f"{folder}/spec.json", SPEC_LIMIT)
             self.argv: list[str] = _strings(data["argv"])
-            self.cwd: str = _strings([data["cwd"]])[0]
+            self.cwd, self.cgroup = _strings([data["cwd"], data.get("cgroup", "")])
             self.env: dict[str, str] = _environment(data["env"])
             self.grace = float(str(data["grace"]))
             if not self.argv or not 0 <= self.grace < FOREVER:
@@ -289,15 +289,14 @@ def _serve(folder: str, secrets: dict[str, str], report: int) -> None:
 def _start(folder: str, spec: Spec, secrets: dict[str, str], state: State, nothing: int) -> int:
     """Pid of the program, once it executes; its identity is on disk before its first instruction runs."""
     log = os.open(f"{folder}/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    environment = dict(os.environb)
-    environment.update((_encode(name), _encode(value)) for name, value in (spec.env | secrets).items())
+    given = {_encode(name): _encode(value) for name, value in (spec.env | secrets).items()}
     gate, opener = os.pipe()
     words, mouth = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(opener)
         os.close(words)
-        _become(spec, environment, gate, mouth, (nothing, log, log))
+        _become(spec, os.environb | given, gate, mouth, [nothing, log, log])
     for handle in (gate, mouth, log):
         os.close(handle)
     with open(words, "rb", buffering=0) as report, open(opener, "wb", buffering=0) as go:
@@ -317,9 +316,7 @@ def _start(folder: str, spec: Spec, secrets: dict[str, str], state: State, nothi
     return child
 
 
-def _become(
-    spec: Spec, environment: dict[bytes, bytes], gate: int, mouth: int, standard: tuple[int, int, int]
-) -> None:
+def _become(spec: Spec, environment: dict[bytes, bytes], gate: int, mouth: int, standard: list[int]) -> None:
     """The forked child's way into the program; never returns. Failures go to `mouth` as "stage errno"."""
     stage = b"exec"
     try:
@@ -327,6 +324,9 @@ def _become(
         os.write(mouth, b".")
         if not os.read(gate, 1):
             os._exit(0)  # The shim died, or could not name this process on disk.
+        if spec.cgroup:  # From its first allocation on; where that fails the agent watches its memory.
+            with suppress(OSError), open(f"{spec.cgroup}/cgroup.procs", "wb", buffering=0) as members:
+                members.write(b"%d" % os.getpid())
         for target, source in enumerate(standard):
             os.dup2(source, target)
         stage = b"folder"
@@ -370,9 +370,7 @@ def _watch(child: int, grace: float, state: State) -> None:
             if kill_at is None:
                 state.save_patiently(0, stop_requested=True, stop_requested_at=time.time())
                 _signal_group(child, signal.SIGTERM)
-                kill_at = now + grace
-            else:
-                kill_at = now
+            kill_at = now + grace if kill_at is None else now
         if kill_at is not None and now >= kill_at:
             _signal_group(child, signal.SIGKILL)
             kill_at = now + KILL_AGAIN

@@ -9,6 +9,7 @@ from django.utils import timezone
 from controlpanel.lib.streams import publish
 from controlpanel.lib.text import N_, Message
 from controlpanel.lib.words import stored
+from jobs.adapters import cgroups
 from jobs.adapters import runs as folders
 from jobs.adapters.runlog import log_end
 from jobs.adapters.runs import RunSpec, RunStatus, StartedBefore
@@ -20,6 +21,7 @@ TAIL = 64 * 1024  # bytes of the log kept on the row
 
 ORPHANED = N_("Its shim was killed; the panel watches the process itself.")
 LOST = N_("Its shim was gone when the process ended: the exit code is not known.")
+REBOOTED = N_("The host was restarted while the process ran.")
 
 OnEnd = Callable[[Run], None]
 _on_end: dict[str, OnEnd] = {}
@@ -38,7 +40,8 @@ def create_run(host: Host, kind: str, subject_kind: str, subject_id: object) -> 
 def spawn(run: Run, spec: RunSpec) -> None:
     """Start the run's process under its shim unless it was started already; raise SpawnError with words."""
     if folders.inspect(run.pk).status == "missing":
-        Run.objects.filter(pk=run.pk).update(argv=spec.argv)
+        run.memory_mib = spec.memory_mib
+        Run.objects.filter(pk=run.pk).update(argv=spec.argv, memory_mib=spec.memory_mib)
         # A worker killed right here has started it already: then the folder tells how it stands.
         with suppress(StartedBefore):
             folders.spawn(run.pk, spec)
@@ -63,10 +66,25 @@ def observe(run: Run) -> RunStatus:
 
 def abandon(run: Run, why: Message) -> None:
     """End a run whose process was never spawned."""
+    cgroups.remove(run.pk)
     if Run.objects.filter(pk=run.pk, state=Run.State.CREATED).update(
         state=Run.State.LOST, note=stored(why), ended_at=timezone.now()
     ):
         publish("run", run.pk)
+
+
+def limit_memory(run: Run, mib: int | None) -> None:
+    """Change the main memory that a run may take; the agent's next look at the host's memory goes by it."""
+    Run.objects.filter(pk=run.pk, state__in=Run.ACTIVE).update(memory_mib=mib)
+
+
+def end_over_memory(run: Run, limit_mib: int, used_mib: int) -> None:
+    """Kill a run that took more main memory than it may; for all others that is a failure, no stop."""
+    over = {"limit_mib": limit_mib, "used_mib": used_mib}
+    if Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, over_memory={}).update(over_memory=over):
+        logger.warning("run %s took %d MiB of main memory, its limit is %d MiB", run.pk, used_mib, limit_mib)
+        publish("run", run.pk)
+    folders.kill(run.pk, asked=False)
 
 
 def active_runs(host_slug: str) -> list[Run]:
@@ -94,8 +112,9 @@ def trim_log(run: Run, limit: int) -> None:
 
 def _end(run: Run, status: RunStatus) -> None:
     note = status.error
-    if not note and status.exit_code is None:
-        note = stored(Message(LOST))
+    # What the folder says of a lost run is meant for logs: it has one language.
+    if status.status == "lost" or (not note and status.exit_code is None):
+        note = stored(Message(REBOOTED if status.rebooted else LOST))
     won = Run.objects.filter(pk=run.pk, state__in=Run.ACTIVE).update(
         state=Run.State.EXITED if status.status == "exited" else Run.State.LOST,
         exit_code=status.exit_code,
@@ -103,7 +122,9 @@ def _end(run: Run, status: RunStatus) -> None:
         note=note,
         log_tail=log_end(run.pk, TAIL)[1].decode("utf-8", "replace").replace("\0", ""),
         ended_at=timezone.now(),
+        **_over_memory(run),
     )
+    cgroups.remove(run.pk)
     if not won:
         return
     run.refresh_from_db()
@@ -111,3 +132,11 @@ def _end(run: Run, status: RunStatus) -> None:
     hook = _on_end.get(run.kind)
     if hook is not None:
         hook(run)
+
+
+def _over_memory(run: Run) -> dict[str, dict[str, int]]:
+    """Return the column that tells that the kernel ended the run for its limit, nothing when it did not."""
+    if run.memory_mib is None or not cgroups.killed(run.pk):
+        return {}
+    # The group's own limit has room for mapped files too: what the run itself held is known to reach its own.
+    return {"over_memory": {"limit_mib": run.memory_mib, "used_mib": run.memory_mib}}
