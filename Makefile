@@ -5,6 +5,7 @@ UV ?= uv
 PYTEST_ARGS ?=
 TEST_PROCESSES ?= 2
 LOCK_ARGS ?=
+SOAK_ARGS ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -21,7 +22,7 @@ CATALOGUES := $(patsubst %.po,%.mo,$(wildcard controlpanel/locale/*/LC_MESSAGES/
 .DELETE_ON_ERROR:
 # One pip at a time may work on the virtual environment, whatever -j says.
 .NOTPARALLEL:
-.PHONY: help install develop demo up down test test-real lint types lock clean
+.PHONY: help install develop demo up down test test-real soak lint types lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name words; do \
@@ -48,6 +49,9 @@ test: ## Run the tests; choose some with PYTEST_ARGS="tests/unit -k gguf"
 test-real: develop ## Run the tests with a llama-server built from source (the first time takes 10-20 minutes)
 	$(PY) deploy/build_real.py
 	LLAMA_SERVER="$$($(PY) deploy/build_real.py --print)/bin/llama-server" $(PY) -m pytest -m real $(PYTEST_ARGS)
+
+soak: develop ## Kill the panel's processes for half an hour and look at what is lost (SOAK_ARGS="--minutes 5")
+	$(PY) -m tests.soak $(SOAK_ARGS)
 
 lint: develop ## Check style and formatting
 	$(PY) -m ruff check .

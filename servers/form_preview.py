@@ -1,7 +1,7 @@
 """The consequence of a profile's form: the command line, and what there is to say of each field."""
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from django import forms
@@ -12,7 +12,11 @@ from controlpanel.lib.words import translate
 from controlpanel.llamacpp.capabilities import Capabilities
 from controlpanel.llamacpp.command import Rendered, shell_preview
 from controlpanel.llamacpp.meanings import GROUPS, MEANINGS
+from controlpanel.llamacpp.problems import Problem
+from servers.domain.policy_problems import problems_of
+from servers.domain.policy_words import WORDS
 from servers.form_fields import default_of, typed
+from servers.form_policy import KEYS, typed_policy
 from servers.forms import ProfileForm
 from servers.services.profiles import ProfileData, render_data
 
@@ -37,12 +41,14 @@ _MANAGED = {
 class FieldView:
     """One field as the page shows it: flag, help, what is passed, and what is wrong.
 
-    `missing` when the build has no flag for it; `contexts` are sizes to choose: (tokens, word).
+    `missing` when the build has no flag for it; `contexts` are sizes to choose: (tokens, word). Fields of the
+    policy have no flag, but a `unit` perhaps.
     """
 
     bound: forms.BoundField
-    flag: str = ""
+    unit: str = ""
     help: str = ""
+    flag: str = ""
     flag_help: str = ""
     default: str = ""
     passed: str = ""
@@ -58,6 +64,11 @@ class FieldView:
     def key(self) -> str:
         """The field's name."""
         return self.bound.name
+
+    @property
+    def resets(self) -> bool:
+        """Whether it can be left to its default again."""
+        return self.touched and (self.key in MEANINGS or self.key in KEYS)
 
     @property
     def folded(self) -> bool:
@@ -109,6 +120,7 @@ class Preview:
     executable: str
     fields: dict[str, FieldView]
     groups: list[Group]
+    policy: Group
     environment: Group
     extra: Group
     others: list[tuple[str, str]]
@@ -117,7 +129,7 @@ class Preview:
     @property
     def all_groups(self) -> list[Group]:
         """The groups in the order of the page."""
-        return [*self.groups, self.environment, self.extra]
+        return [*self.groups, self.policy, self.environment, self.extra]
 
     @property
     def setting_keys(self) -> str:
@@ -188,7 +200,8 @@ def preview_of(form: ProfileForm, *, typing: bool = False) -> Preview:
     rendered = render_data(data) if data else None
     found: dict[str, dict[str, list[str]]] = {}
     others = [("error", str(text)) for text in form.non_field_errors()]
-    for problem in rendered.problems if rendered else []:
+    kept = problems_of(typed_policy(form.cleaned_data), data.settings.get("sleep_idle") if data else None)
+    for problem in [*(rendered.problems if rendered else []), *kept]:
         text = translate(problem.message)
         if problem.field in form.fields:
             found.setdefault(problem.field, {"error": [], "warning": []})[problem.level].append(text)
@@ -203,12 +216,26 @@ def preview_of(form: ProfileForm, *, typing: bool = False) -> Preview:
         _group(key, _(title), [fields[name] for name, meaning in MEANINGS.items() if meaning.group == key])
         for key, title in GROUPS
     ]
+    policy = _policy_group(fields)
     environment = _group("environment", _("Environment"), [fields["environment"]])
     extra = _group("extra", _("Extra arguments"), [fields["extra_args"]])
     if data:
         environment = replace(environment, touched=len(data.environment))
     executable = data.build.path if data else ""
-    return Preview(form, rendered, executable, fields, groups, environment, extra, others, data)
+    return Preview(form, rendered, executable, fields, groups, policy, environment, extra, others, data)
+
+
+def with_warnings(preview: Preview, problems: Sequence[Problem]) -> Preview:
+    """Return the preview with what a memory estimate adds to say of the policy's fields."""
+    fields = dict(preview.fields)
+    for problem in problems:
+        view = fields[problem.field]
+        fields[problem.field] = replace(view, warnings=[*view.warnings, translate(problem.message)])
+    return replace(preview, fields=fields, policy=_policy_group(fields))
+
+
+def _policy_group(fields: dict[str, FieldView]) -> Group:
+    return _group("policy", _("Keeping it running"), [fields[key] for key in KEYS])
 
 
 def _group(key: str, title: str, views: list[FieldView]) -> Group:
@@ -238,6 +265,10 @@ def _field_view(form: ProfileForm, key: str, found: dict[str, list[str]] | None,
     meaning = MEANINGS.get(key)
     value = bound.value()
     touched = value not in (None, "")
+    if key in KEYS:
+        told = WORDS[KEYS[key]]
+        unit = _(told.unit) if told.unit else ""
+        return FieldView(bound, unit, _(told.help), touched=touched, errors=wrong, warnings=warnings)
     if meaning is None:
         return FieldView(bound, touched=touched, errors=wrong, warnings=warnings)
     caps = form.capabilities

@@ -18,6 +18,7 @@ from jobs.forms import PanelForm
 from jobs.models import Build, ModelArtifact
 from jobs.services.builds import capabilities_of
 from servers.form_fields import control, environment_text, read_environment, typed
+from servers.form_policy import KEYS, initial_policy, policy_control, typed_policy
 from servers.models import ServerProfile
 from servers.services.profiles import ProfileData
 
@@ -90,6 +91,8 @@ class ProfileForm(PanelForm):
             given = self.data.get(key)
             value = "" if given is None else str(given)
             self.fields[key] = control(key, meaning, self.capabilities, value)
+        for key in KEYS:
+            self.fields[key] = policy_control(key, str(self.data.get(key) or ""))
         for text in ("name", "port", "environment", "extra_args"):
             self.fields[text].widget.attrs.update(autocomplete="off", spellcheck="false")
         ports = settings.PANEL_SERVER_PORTS
@@ -129,6 +132,7 @@ class ProfileForm(PanelForm):
             settings=touched,
             extra_args=clean.get("extra_args", ""),
             environment=clean.get("environment", {}),
+            policy=typed_policy(clean),
         )
 
 
@@ -143,4 +147,4 @@ def initial_of(data: ProfileData) -> dict[str, Any]:
         "extra_args": data.extra_args,
         "environment": environment_text(data.environment),
     }
-    return {**data.settings, **fixed}
+    return {**data.settings, **initial_policy(data.policy), **fixed}

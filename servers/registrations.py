@@ -5,7 +5,7 @@ from jobs.registry import register_kind, register_subject
 from jobs.runtime.duties import Duty, register_duty
 from jobs.services.runs import register_run_kind
 from servers import topics
-from servers.services import instances, launch, measure, polls, settle
+from servers.services import instances, keeping, launch, measure, polls, runtime_watch, settle, waking
 from servers.views.rows import server_subjects
 
 
@@ -19,4 +19,9 @@ def register() -> None:
     register_run_kind(launch.RUN_KIND, settle.server_ended)
     register_duty(Duty("servers", 1, polls.poll_instances))
     register_duty(Duty("settle", 5, settle.settle_instances))
+    register_duty(Duty("restart", 2, keeping.restart_due))
+    register_duty(Duty("stable", 10, keeping.forget_failures))
+    register_duty(Duty("return", 20, keeping.bring_back))
+    register_duty(Duty("runtime", 15, runtime_watch.watch_running))
+    register_duty(Duty("idle", 15, waking.unload_idle))
     topics.register()

@@ -4,7 +4,7 @@ from typing import Any
 
 from jobs.live import Topic, register_topic
 from jobs.topics import list_topic, live, may_see
-from servers.views import attention, lists, rows
+from servers.views import attention, incident_rows, lists, rows
 
 
 def _overview(user: Any, _arg: str) -> str:
@@ -21,9 +21,13 @@ def _server(user: Any, pk: str) -> str:
 
 def register() -> None:
     """Called once from the app's registrations."""
-    everything = frozenset({"instance", "run", "job", "build", "artifact"})
+    everything = frozenset({"instance", "run", "job", "build", "artifact", "incident"})
     register_topic(Topic("overview", everything, may_see, _overview))
-    serving, kept = everything - {"artifact"}, frozenset({"instance", "build", "artifact"})
+    serving, kept = everything - {"artifact", "incident"}, frozenset({"instance", "build", "artifact"})
     register_topic(list_topic(lists.SERVERS, serving, "servers/_servers.html", lists.servers_table))
     register_topic(list_topic(lists.PROFILES, kept, "servers/_profiles.html", lists.profiles_table))
-    register_topic(Topic("server", frozenset({"instance", "run", "job"}), may_see, _server))
+    noted = frozenset({"incident", "instance"})
+    register_topic(
+        list_topic(incident_rows.INCIDENTS, noted, "servers/_incidents.html", incident_rows.incidents_table)
+    )
+    register_topic(Topic("server", frozenset({"instance", "run", "job", "incident"}), may_see, _server))

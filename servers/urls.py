@@ -3,7 +3,17 @@
 from django.urls import path
 
 from servers.urls_playground import urlpatterns as playground
-from servers.views import compare, exchange, measure, overview, profiles, review, revisions, servers
+from servers.views import (
+    compare,
+    exchange,
+    incidents,
+    measure,
+    overview,
+    profiles,
+    review,
+    revisions,
+    servers,
+)
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -11,9 +21,12 @@ urlpatterns = [
     path("servers/<int:pk>/", servers.server_detail, name="server-detail"),
     path("servers/<int:pk>/question/", servers.server_question, name="server-question"),
     path("servers/<int:pk>/start/", servers.server_start, name="server-start"),
+    path("servers/<int:pk>/retry/", servers.server_retry, name="server-retry"),
     path("servers/<int:pk>/stop/", servers.server_stop, name="server-stop"),
     path("servers/<int:pk>/restart/", servers.server_restart, name="server-restart"),
+    path("servers/<int:pk>/pin/", servers.server_pin, name="server-pin"),
     path("servers/<int:pk>/cut/", review.server_cut, name="server-cut"),
+    path("incidents/", incidents.incidents, name="incidents"),
     path("builds/compare/", compare.build_compare, name="build-compare"),
     path("profiles/", profiles.profiles, name="profiles"),
     path("profiles/new/", profiles.profile_new, name="profile-new"),

@@ -12,6 +12,9 @@ for _name in [name for name in os.environ if name.startswith("PANEL_") or name =
     del os.environ[_name]
 os.environ["PANEL_DATA"] = _data
 os.environ["XDG_RUNTIME_DIR"] = _data
+# Tests that run at the same time must not take each other's free port between looking and binding.
+_low = 20_000 + os.getpid() % 120 * 100
+os.environ["PANEL_SERVER_PORTS"] = f"{_low}-{_low + 99}"
 
 from controlpanel.settings import *  # noqa: E402, F403
 

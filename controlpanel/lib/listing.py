@@ -1,6 +1,6 @@
 """Lists of rows: sorted, filtered and paged by their address, for pages and for what keeps them current."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -39,25 +39,40 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Facet:
+    """One more thing by which a list can be filtered; `every` is the word for not doing so.
+
+    `choices` may read rows: it is called when the filter is shown, and when an address filters by it.
+    """
+
+    key: str
+    label: Any
+    every: Any
+    choices: Callable[[], Sequence[Choice]]
+
+
+@dataclass(frozen=True)
 class Wish:
-    """What a reader wants to see of a list."""
+    """What a reader wants to see of a list; `facets` holds (key, value) of what it is filtered by besides."""
 
     listing: "Listing"
     q: str = ""
     state: str = ""
+    facets: tuple[tuple[str, str], ...] = ()
     sort: str = ""
     page: int = 1
 
     @property
     def filtered(self) -> bool:
         """True when rows may be hidden."""
-        return bool(self.q or self.state)
+        return bool(self.q or self.state or self.facets)
 
     def query(self) -> str:
         """Return the wish as a query string in its one canonical form, "" for the plain list."""
         values = {
             "q": self.q,
             "state": self.state,
+            **dict(self.facets),
             "sort": "" if self.sort == self.listing.default else self.sort,
             "page": "" if self.page == 1 else str(self.page),
         }
@@ -104,6 +119,7 @@ class Listing:
     choices: tuple[Choice, ...]
     search: tuple[str, ...]
     per_page: int = PER_PAGE
+    facets: tuple[Facet, ...] = ()
 
     @property
     def labels(self) -> dict[str, str]:
@@ -111,13 +127,19 @@ class Listing:
         return {column.key: str(column.label) for column in self.columns}
 
     def read(self, data: QueryDict) -> Wish:
-        """Return what an address asks for; what makes no sense is left out."""
+        """Return what an address asks for; what makes no sense is left out, except for values of facets.
+
+        What a facet does not know may have been there once: its rows are gone, not everybody's wanted.
+        """
         sort, state, page = data.get("sort", ""), data.get("state", ""), data.get("page", "")
         sortable = {column.key for column in self.columns if column.order}
         return Wish(
             self,
             q=" ".join(data.get("q", "").split())[:LONGEST],
             state=state if any(choice.value == state for choice in self.choices) else "",
+            facets=tuple(
+                (facet.key, value) for facet in self.facets if (value := data.get(facet.key, "")[:LONGEST])
+            ),
             sort=sort if sort.removeprefix("-") in sortable else self.default,
             page=max(1, int(page)) if page.isascii() and page.isdigit() and len(page) < 7 else 1,
         )
@@ -147,6 +169,10 @@ class Listing:
         for choice in self.choices:
             if choice.value == wish.state:
                 rows = rows.filter(choice.rows)
+        for facet in self.facets:
+            if value := dict(wish.facets).get(facet.key):
+                chosen = next((choice for choice in facet.choices() if choice.value == value), None)
+                rows = rows.filter(chosen.rows) if chosen else rows.none()
         column = next(column for column in self.columns if column.key == wish.sort.removeprefix("-"))
         falling = wish.sort.startswith("-")
         return rows.order_by(*(_ordered(part, falling) for part in column.order), "-pk" if falling else "pk")
@@ -184,6 +210,23 @@ class Table:
             for sort, arrow in ((column.key, "↑"), (f"-{column.key}", "↓"))
         ]
 
+    @property
+    def facets(self) -> list[dict[str, Any]]:
+        """The further filters as a form shows them: key, label, every, and (value, word, chosen) of each."""
+        wanted = dict(self.wish.facets)
+        return [
+            {
+                "key": facet.key,
+                "label": facet.label,
+                "every": facet.every,
+                "choices": [
+                    (choice.value, choice.word, choice.value == wanted.get(facet.key))
+                    for choice in facet.choices()
+                ],
+            }
+            for facet in self.wish.listing.facets
+        ]
+
     @cached_property
     def labels(self) -> dict[str, str]:
         """The words of the columns, translated once for all rows."""
@@ -197,7 +240,7 @@ class Table:
     @property
     def clear(self) -> str:
         """The address of the list without a filter."""
-        return self.wish.href(q="", state="", page=1)
+        return self.wish.href(q="", state="", facets=(), page=1)
 
     @property
     def before(self) -> str:

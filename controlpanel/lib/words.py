@@ -1,11 +1,10 @@
 """Messages of the pure modules, and of rows, in the reader's language."""
 
 import json
-from typing import Any
 
 from django.utils.translation import gettext
 
-from controlpanel.lib.text import Message
+from controlpanel.lib.text import Message, message_of, plain
 
 
 def translate(message: Message) -> str:
@@ -19,33 +18,21 @@ def translate(message: Message) -> str:
     }
 
 
-def to_json(message: Message) -> dict[str, Any]:
-    """Return plain values for a JSON column."""
-    return {"text": message.text, "params": {key: _plain(value) for key, value in message.params.items()}}
-
-
-def from_json(value: dict[str, Any]) -> Message:
-    """Rebuild what to_json returned."""
-    params = {
-        key: from_json(item) if isinstance(item, dict) else item for key, item in value["params"].items()
-    }
-    return Message(value["text"], params)
-
-
 def stored(message: Message) -> str:
     """Return a message as a text column keeps it."""
-    return json.dumps(to_json(message), ensure_ascii=False)
+    return json.dumps(plain(message), ensure_ascii=False)
 
 
 def shown(text: str) -> str:
     """Return what stored() made of a message in the active language; any other text as it is."""
+    return translate(message_in(text))
+
+
+def message_in(text: str) -> Message:
+    """Return the message of which stored() made a text; any other text is its own message."""
     try:
-        return translate(from_json(json.loads(text)))
+        message = message_of(json.loads(text))
+        translate(message)
+        return message
     except (ValueError, KeyError, TypeError, AttributeError):
-        return text
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, Message):
-        return to_json(value)
-    return value if isinstance(value, int | float) else str(value)
+        return Message("%(text)s", {"text": text})

@@ -12,9 +12,9 @@ from controlpanel.llamacpp.exporting_router import router
 from controlpanel.llamacpp.exporting_shell import shell
 from controlpanel.llamacpp.exporting_swap import llama_swap
 from controlpanel.llamacpp.exporting_systemd import systemd
-from controlpanel.llamacpp.exporting_types import Exported, ExportedText, ExportError, Kind, check
+from controlpanel.llamacpp.exporting_types import Exported, ExportedText, ExportError, Kind, Upkeep, check
 
-__all__ = ["KINDS", "ExportError", "Exported", "ExportedText", "Kind", "export", "own_words"]
+__all__ = ["KINDS", "ExportError", "Exported", "ExportedText", "Kind", "Upkeep", "export", "own_words"]
 
 _WRITERS: Mapping[Kind, Callable[[Exported], ExportedText]] = MappingProxyType(
     {"shell": shell, "systemd": systemd, "compose": compose, "router": router, "llama-swap": llama_swap}

@@ -22,6 +22,7 @@ _BACKENDS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 _CPU = ("", "server", ())
 _KEY = "${LLAMA_API_KEY:?Set it to the key that clients have to send}"
+_RESTARTS = {"never": "no", "always": "unless-stopped"}
 _FILE_HINT = re.compile(r"(?:FNAME|FILE)\b|\w+_FILE\b")
 _LISTS = ("--lora", "--lora-scaled", "--control-vector", "--control-vector-scaled")
 
@@ -33,7 +34,7 @@ def compose(what: Exported) -> ExportedText:
     health = f"http://localhost:{port}/health"
     service: dict[str, Value] = {
         "image": f"{_IMAGE}:{tag}",
-        "restart": "unless-stopped",
+        "restart": _RESTARTS.get(what.upkeep.restart, f"on-failure:{what.upkeep.limit}"),
         "command": [word.replace("$", "$$") for word in _words(what)],
         # The one value in which Compose is to fill in a variable.
         "environment": {
@@ -49,6 +50,8 @@ def compose(what: Exported) -> ExportedText:
             "start_period": "15m",
         },
     }
+    if what.upkeep.memory_mib is not None:
+        service["mem_limit"] = f"{what.upkeep.memory_mib}m"
     if devices:
         service["devices"] = list(devices)
     if what.locks_memory:
@@ -66,6 +69,8 @@ def _notes(what: Exported, tag: str) -> list[Message]:
     if what.caps.turboquant or what.caps.mtp_value == "mtp":
         notes.append(Message(_FORK))
     notes.append(Message(_PATHS))
+    if what.upkeep.restart == "on-failure":
+        notes.append(Message(_REBOOT))
     return notes
 
 
@@ -122,6 +127,10 @@ _IMAGE_NOTE = N_(
 _FORK = N_(
     "The profile's build is a fork: llama.cpp's own image knows neither TurboQuant types nor the fork's word "
     "for MTP. Choose another build for this export, or an image of the fork."
+)
+_REBOOT = N_(
+    "With restart: on-failure Docker does not start the container after a reboot of the host: write "
+    "unless-stopped for that."
 )
 _PATHS = N_(
     "The files are mounted read-only under the paths of this host. The port is published on 127.0.0.1 only."

@@ -14,7 +14,8 @@ _MACRO = "${"
 
 def llama_swap(what: Exported) -> ExportedText:
     """Return one model; llama-swap chooses the port, and what it would misread stands in the notes."""
-    notes = [Message(_PORT_NOTE), Message(_KEY)]
+    ttl = what.upkeep.idle_s
+    notes = [Message(_PORT_NOTE if ttl is None else _PORT_AND_TTL), Message(_KEY)]
     if not _survives(what.executable):
         raise ExportError(N_("The path of the build cannot be written for llama-swap."))
     rows = [_word(what.executable)]
@@ -32,6 +33,8 @@ def llama_swap(what: Exported) -> ExportedText:
         model["description"] = one_line(what.description).replace(_MACRO, "$ {")
     if name != what.label:
         model["aliases"] = [name]
+    if ttl is not None:
+        model["ttl"] = ttl
     kept = [f"{key}={value}" for key, value in what.env.items() if _MACRO not in value]
     notes += [Message(_LEFT, {"flag": key}) for key, value in what.env.items() if _MACRO in value]
     if kept:
@@ -65,6 +68,7 @@ _PORT_NOTE = N_(
     "llama-swap chooses the port and starts the server with the first request. Add a line ttl: with seconds "
     "to have it ended when nobody uses it."
 )
+_PORT_AND_TTL = N_("llama-swap chooses the port and starts the server with the first request.")
 _KEY = N_(
     "The server gets no key of its own: it listens on 127.0.0.1 only, and llama-swap checks the keys under "
     "apiKeys: of its configuration. Start llama-swap without LLAMA_API_KEY, which servers would inherit."

@@ -5,27 +5,35 @@ from __future__ import annotations
 import re
 
 from controlpanel.lib.text import N_, Message
-from controlpanel.llamacpp.exporting_types import Exported, ExportedText, ExportError
+from controlpanel.llamacpp.exporting_types import ESTIMATED, Exported, ExportedText, ExportError
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:=,@+-]+")
 # An executable's own name may hold none of these in systemd.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\"'\\$]")
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
+_RESTARTS = {"never": "no", "on-failure": "on-failure", "always": "always"}
+_PAUSE = 2  # seconds before each start after a failure
 _STEP = 256  # MiB, in which MemoryMax= is given
 
 
 def systemd(what: Exported) -> ExportedText:
     """Return a system service with the command's words quoted as systemd reads them."""
     lines = ["[Unit]", f"Description={what.title.replace('%', '%%')}"]
-    lines += ["After=network.target", "StartLimitIntervalSec=10min", "StartLimitBurst=5", "", "[Service]"]
+    kept = what.upkeep
+    # The first start counts too, and whatever starts within the interval was never stable.
+    lines += ["After=network.target", f"StartLimitIntervalSec={kept.limit * (kept.stable_s + _PAUSE)}"]
+    lines += [f"StartLimitBurst={kept.limit + 1}", "", "[Service]"]
     lines += ["Type=exec", "# User=llama"]
     lines += ["# LLAMA_API_KEY=... stands in this file, which only root may read:"]
     lines += [f"# EnvironmentFile=/etc/llama-server/{what.label}.env"]
     lines += [f"Environment={_quoted(f'{name}={value}')}" for name, value in what.env.items()]
     lines += _command(what)
-    lines += ["Restart=on-failure", "RestartSec=5", "KillMode=mixed", "TimeoutStopSec=60"]
-    if what.memory_mib is not None:
-        lines.append(f"MemoryMax={_limit(what.memory_mib)}M")
+    lines += [f"Restart={_RESTARTS[kept.restart]}", f"RestartSec={_PAUSE}"]
+    lines += ["KillMode=mixed", "TimeoutStopSec=60"]
+    if kept.memory_mib is not None:
+        lines.append(f"MemoryMax={kept.memory_mib}M")
+    elif what.memory_mib is not None:
+        lines += [f"MemoryMax={_limit(what.memory_mib)}M", f"{ESTIMATED}=MemoryMax"]
     if what.locks_memory:
         lines.append("LimitMEMLOCK=infinity")
     lines += ["NoNewPrivileges=yes", "", "[Install]", "WantedBy=multi-user.target"]
@@ -38,7 +46,7 @@ def _notes(what: Exported) -> list[Message]:
         Message(_KEY, {"file": f"/etc/llama-server/{what.label}.env"}),
         Message(_USER),
     ]
-    if what.memory_mib is not None:
+    if what.upkeep.memory_mib is None and what.memory_mib is not None:
         params: dict[str, object] = {"limit": _limit(what.memory_mib), "estimate": what.memory_mib}
         notes.append(Message(_MEMORY, params))
     return notes

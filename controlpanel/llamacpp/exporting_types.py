@@ -16,6 +16,9 @@ Kind = Literal["shell", "systemd", "compose", "router", "llama-swap"]
 PORT = 8080
 """The port of a text whose profile has none of its own."""
 
+ESTIMATED = "X-Estimated"
+"""A line of a unit, which systemd passes over, that names what the profile itself does not say."""
+
 _NUMBER = re.compile(r"-\.?\d")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _OTHER_THAN_SLUG = re.compile(r"[^A-Za-z0-9_]+")
@@ -23,6 +26,21 @@ _OTHER_THAN_SLUG = re.compile(r"[^A-Za-z0-9_]+")
 
 class ExportError(Worded):
     """A command that no text can hold; str() says why."""
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """How the server is kept running: `limit` starts follow a failure until one was ready for `stable_s` s.
+
+    `restart` is never, on-failure or always. The limit of main memory is in MiB, None for none. After
+    `idle_s` s without a request the server is ended, None: it stays.
+    """
+
+    restart: str = "on-failure"
+    limit: int = 3
+    stable_s: int = 300
+    memory_mib: int | None = None
+    idle_s: int | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +62,7 @@ class Exported:
     memory_mib: int | None = None
     description: str = ""
     caps: Capabilities = field(default_factory=Capabilities)
+    upkeep: Upkeep = field(default_factory=Upkeep)
 
     @property
     def label(self) -> str:

@@ -42,7 +42,8 @@ def read_command(text: str, caps: Capabilities | None = None) -> Imported:
     """
     source = read_source(text)
     reader = _Reader(caps)
-    reader.report += source.lines
+    reader.report += [*source.lines, *source.upkeep.lines]
+    reader.policy = source.upkeep.policy
     reader.variables(source.env)
     reader.arguments(source.args)
     return reader.result()
@@ -59,6 +60,7 @@ class _Reader:
         self.port: int | None = None
         self.extra: list[str] = []
         self.env: dict[str, str] = {}
+        self.policy: dict[str, object] = {}
         self.report: list[Line] = []
         self._said: dict[str, int] = {}
         self._suggested = 0
@@ -69,7 +71,7 @@ class _Reader:
             raise Worded(N_("These are more than %(limit)s extra arguments."), limit=MAX_ARGS)
         model, mmproj, alias = (self.fields.get(key, "") for key in ("model", "mmproj", "alias"))
         extra, report = tuple(self.extra), tuple(self.report)
-        return Imported(self.settings, model, mmproj, self.port, alias, extra, self.env, report)
+        return Imported(self.settings, model, mmproj, self.port, alias, extra, self.env, report, self.policy)
 
     def variables(self, env: dict[str, str]) -> None:
         """Take the variables: those that profiles hold, and llama.cpp's own as flags."""

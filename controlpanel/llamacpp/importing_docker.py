@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 from controlpanel.lib.text import N_
 from controlpanel.llamacpp.importing_types import Line, line, shown
+from controlpanel.llamacpp.importing_upkeep import Upkeep
 
 PROGRAMS = ("docker", "podman", "nerdctl")
 
 _ENV = ("-e", "--env")
 _VOLUMES = ("-v", "--volume", "--mount")
 _PORTS = ("-p", "--publish")
+_MEMORY = ("-m", "--memory")
 _SWITCHES = frozenset(
     ("--detach", "--interactive", "--tty", "--rm", "--init", "--privileged", "--read-only")
     + ("--publish-all", "--no-healthcheck", "--oom-kill-disable", "--sig-proxy", "--quiet", "--replace")
@@ -24,8 +26,8 @@ Found = tuple[list[str], list[str], list[Line]]
 """The words after the image, the variables as NAME=value, and what is said of the rest."""
 
 
-def read_docker(words: Sequence[str]) -> Found:
-    """Read the words after `docker run`."""
+def read_docker(words: Sequence[str], upkeep: Upkeep) -> Found:
+    """Read the words after `docker run`; what keeps the container running goes into `upkeep`."""
     variables: list[str] = []
     lines: list[Line] = []
     pos = 0
@@ -36,6 +38,10 @@ def read_docker(words: Sequence[str]) -> Found:
             variables.append(value)
         elif name in _VOLUMES:
             lines.append(_volume(name, value))
+        elif name == "--restart":
+            upkeep.restart(name, value)
+        elif name in _MEMORY:
+            upkeep.memory("--memory", value)
         elif name in _PORTS:
             text = N_("%(flag)s: no port of a container is needed; people reach servers through the panel.")
             lines.append(line("dropped", name, text))

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from controlpanel.lib.text import N_, Worded
+from controlpanel.llamacpp.exporting_types import ESTIMATED
 from controlpanel.llamacpp.importing_docker import PROGRAMS, read_docker
 from controlpanel.llamacpp.importing_shell import Command, Variables, checked, split_shell, split_words
 from controlpanel.llamacpp.importing_types import Line, line
+from controlpanel.llamacpp.importing_upkeep import Upkeep
 
 _UNIT = re.compile(r"^[ \t]*ExecStart[ \t]*=", re.MULTILINE)
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,99})=(.*)", re.DOTALL)
@@ -22,11 +24,12 @@ _SHELL_COMMAND = re.compile(r"-[a-z]*c")
 
 @dataclass
 class Source:
-    """The arguments of llama-server, the variables set for it, and what is said of the rest."""
+    """The arguments of llama-server, its variables, how it is kept running, and what is said of the rest."""
 
     args: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
+    upkeep: Upkeep = field(default_factory=Upkeep)
 
 
 def read_source(text: str) -> Source:
@@ -45,6 +48,7 @@ def read_source(text: str) -> Source:
 def _unit(text: str, source: Source, variables: Variables) -> list[str]:
     """Return the words of a systemd unit's ExecStart=, the last one that is not empty."""
     command = ""
+    kept: dict[str, str] = {}
     for entry in re.sub(r"\\[ \t]*\r?\n", " ", text).splitlines():
         key, _, value = entry.strip().partition("=")
         key, value = key.strip(), value.strip()
@@ -56,7 +60,20 @@ def _unit(text: str, source: Source, variables: Variables) -> list[str]:
         elif key == "EnvironmentFile":
             said = N_("%(flag)s: a file of the host is not read; paste its variables with the command.")
             source.lines.append(line("dropped", key, said))
+        else:
+            kept[key] = value
+    _keep(kept, source.upkeep)
     return [variables.fill(word) for word in split_words(command)]
+
+
+def _keep(kept: dict[str, str], upkeep: Upkeep) -> None:
+    """Take what a unit says of restarts and memory; a limit that is only estimated is none of the profile."""
+    if kept.get("Restart"):
+        upkeep.restart("Restart", kept["Restart"])
+    if kept.get("StartLimitBurst"):
+        upkeep.burst("StartLimitBurst", kept["StartLimitBurst"])
+    if kept.get("MemoryMax", "infinity") != "infinity" and kept.get(ESTIMATED) != "MemoryMax":
+        upkeep.memory("MemoryMax", kept["MemoryMax"])
 
 
 def _assign(word: str, source: Source, variables: Variables, exported: bool = True) -> bool:
@@ -124,7 +141,7 @@ def _take(words: list[str], source: Source, variables: Variables, nested: bool) 
     name, rest = _base(words[start]), words[start + 1 :]
     script = next((pos for pos, word in enumerate(rest) if _SHELL_COMMAND.fullmatch(word)), None)
     if name in PROGRAMS and "run" in rest[:2]:
-        rest, assignments, lines = read_docker(rest[rest.index("run") + 1 :])
+        rest, assignments, lines = read_docker(rest[rest.index("run") + 1 :], source.upkeep)
         source.lines += lines
         for word in assignments:
             if not _assign(word, source, variables):

@@ -24,7 +24,10 @@ class Line(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """What a profile stores of a command; `env` holds the variables that a profile keeps."""
+    """What a profile stores of a command; `env` holds the variables that a profile keeps.
+
+    `policy` is what the text says of how the server is kept running, by the names of the policy's fields.
+    """
 
     settings: dict[str, object]
     model: str
@@ -34,6 +37,7 @@ class Imported(NamedTuple):
     extra: tuple[str, ...]
     env: dict[str, str]
     report: tuple[Line, ...]
+    policy: dict[str, object]
 
 
 def line(kind: LineKind, flag: str, text: str, **params: object) -> Line:

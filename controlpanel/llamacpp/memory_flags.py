@@ -8,6 +8,7 @@ from controlpanel.lib.text import N_
 from controlpanel.llamacpp.capabilities import Capabilities
 from controlpanel.llamacpp.extra_args import split_extra
 from controlpanel.llamacpp.helptext import normalise
+from controlpanel.llamacpp.importing_flags import LOADING
 from controlpanel.llamacpp.meaning_any import ANY
 from controlpanel.llamacpp.meaning_switches import SWITCH, switch_value
 from controlpanel.llamacpp.meanings import MEANINGS
@@ -55,6 +56,8 @@ def read_flags(args: Sequence[str], caps: Capabilities | None) -> tuple[dict[str
             settings[meaning.key] = switch_value(flag, name)
         elif meaning is not None and value is not None:
             settings[meaning.key] = value
+        elif name in LOADING and LOADING[name] != "mlock":  # Locked pages are mapped or not as others are.
+            settings["load_mode"] = LOADING[name]
     dialect = dialect_of(caps) if caps is not None else _guess(settings)
     _speculation(settings, dialect)
     return settings, dialect

@@ -28,6 +28,7 @@ COLOURS = {
     "canceling": "amber",
     "unresponsive": "amber",
     "exited": "amber",
+    "backoff": "amber",
     "lost": "amber",
     "incomplete": "amber",
     "failed": "red",

@@ -47,7 +47,7 @@ def probe_binary(path: Path) -> Capabilities:
 
 
 def ask_binary(
-    argv: list[str], seconds: float = SECONDS, environment: Mapping[str, str] | None = None
+    argv: list[str], seconds: float | None = None, environment: Mapping[str, str] | None = None
 ) -> Output:
     """Run a program of llama.cpp that prints something and ends; raises CommandError.
 
@@ -62,7 +62,9 @@ def ask_binary(
         }
         env |= {k: v for k, v in os.environ.items() if k.startswith(("CUDA_", "HIP_", "LD_LIBRARY_PATH"))}
         env |= environment or {}
-        return run_bounded(argv, seconds=seconds, limit=HELP_LIMIT, env=env, cwd=Path(empty))
+        return run_bounded(
+            argv, seconds=SECONDS if seconds is None else seconds, limit=HELP_LIMIT, env=env, cwd=Path(empty)
+        )
 
 
 def check_executable(path: Path) -> None:

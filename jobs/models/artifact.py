@@ -6,7 +6,8 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from controlpanel.lib.words import from_json, translate
+from controlpanel.lib.text import message_of
+from controlpanel.lib.words import translate
 from jobs.models.host import Host
 
 
@@ -55,4 +56,4 @@ class ModelArtifact(models.Model):
     @property
     def problem_texts(self) -> list[str]:
         """What is wrong with the file, in the reader's language."""
-        return [translate(from_json(problem)) for problem in self.problems]
+        return [translate(message_of(problem)) for problem in self.problems]

@@ -13,10 +13,10 @@ from django.db.models import ProtectedError
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from controlpanel.lib import words
 from controlpanel.lib.access import has_role
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.streams import publish, publish_on_commit
+from controlpanel.lib.text import plain
 from controlpanel.lib.words import stored, translate
 from controlpanel.llamacpp.facts import facts_of
 from controlpanel.llamacpp.gguf import GgufError, examine, shard_paths
@@ -153,7 +153,7 @@ def read_fields(file: Path) -> dict[str, Any]:
         "mtp_heads": model.mtp_heads,
         "projector": facts.projector or "",
         "complete": model.complete,
-        "problems": [words.to_json(problem) for problem in model.problems],
+        "problems": [plain(problem) for problem in model.problems],
         "facts": asdict(facts),
         "report": to_json(Report(model, facts_of_model(model)), stored),
         "header": {

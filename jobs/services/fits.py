@@ -3,13 +3,14 @@
 import logging
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from controlpanel.lib.text import N_, Message
 from controlpanel.lib.words import translate
 from controlpanel.llamacpp.gguf_header import GgufHeader
 from controlpanel.llamacpp.memory import Device, Estimate, EstimateError, estimate
+from controlpanel.llamacpp.memory_host import PROMPT_CACHE
 from controlpanel.llamacpp.memory_learn import Learned
 from controlpanel.llamacpp.memory_types import MIB, Dialect
 from jobs.domain.gpu import GpuSample, Sample
@@ -28,7 +29,6 @@ WORDS = {
 }
 # States whose colour a verdict has.
 STATES = {"fits": "ready", "tight": "incomplete", "does not fit": "failed", "unknown": "unknown"}
-PROMPT_CACHE = "prompt_cache"
 NOT_JUDGED = Message(N_("No GPU is named: whether main memory is enough is not judged here."))
 _NONSENSE = N_("The file or the settings hold numbers that make no sense: the memory cannot be estimated.")
 
@@ -60,10 +60,13 @@ class FitLine:
     error: str = ""
 
 
-def cards_here(own_pid: int | None = None, visible: str | None = None) -> Cards:
+def cards_here(
+    own_pid: int | None = None, visible: str | None = None, ended: Set[int] = frozenset()
+) -> Cards:
     """Return the cards with what others hold of them: all that is used but what the process `own_pid` has.
 
-    `visible` is what CUDA_VISIBLE_DEVICES says, None when it is not set.
+    `visible` is what CUDA_VISIBLE_DEVICES says, None when it is not set. `ended` are processes that are gone,
+    whose memory the last sample may still count.
     """
     sample = sample_here()
     if sample is None:
@@ -78,12 +81,13 @@ def cards_here(own_pid: int | None = None, visible: str | None = None) -> Cards:
         if card.lost or not total or used is None:
             why.append(Message(N_("GPU %(index)s does not tell its memory: it is left out."), _index(card)))
             continue
-        own = _memory_of(card, own_pid)
+        own = _memory_of(card, () if own_pid is None else (own_pid,))
+        gone = _memory_of(card, ended - {own_pid})
         if own:
             text = N_("What the server of this profile holds of GPU %(index)s now is taken as free.")
             why.append(Message(text, _index(card)))
         name = f"{card.index} · {card.name}" if card.name else str(card.index)
-        devices.append(Device(name, float(total), float(max(0, used - own))))
+        devices.append(Device(name, float(total), float(max(0, used - own - gone))))
         held.append(float(own))
     return Cards(tuple(devices), tuple(why), tuple(held))
 
@@ -147,9 +151,9 @@ def _age(sample: Sample) -> list[Message]:
     return [Message(N_("The GPU numbers are not current: what other programs hold may have changed."))]
 
 
-def _memory_of(card: GpuSample, pid: int | None) -> int:
-    """Return the MiB that a process has on a card, 0 when that is not known."""
-    return sum(item.memory_mib or 0 for item in card.processes or () if item.pid == pid)
+def _memory_of(card: GpuSample, pids: Collection[int]) -> int:
+    """Return the MiB that processes have on a card, 0 where that is not known."""
+    return sum(item.memory_mib or 0 for item in card.processes or () if item.pid in pids)
 
 
 def _index(card: GpuSample) -> dict[str, object]:

@@ -2,16 +2,18 @@
 
 import logging
 import time
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError
+from django.utils import timezone
 from redis.exceptions import RedisError
 
 from controlpanel.lib.redis import sync_client
 from controlpanel.lib.streams import publish
 from jobs.adapters import nvml
-from jobs.domain.gpu import WITHOUT_GPU, Gpus, Sample, from_json, marked, to_json
+from jobs.domain.gpu import STALE_AFTER, WITHOUT_GPU, Gpus, Sample, from_json, marked, to_json
 from jobs.models import Host, Run
 from jobs.runtime.gpus import GpuSampler
 from jobs.services.watch import with_database
@@ -40,6 +42,16 @@ def own_pids(host_slug: str) -> set[int] | None:
         return {pid for pid in runs.values_list("pid", flat=True) if pid is not None}
     except DatabaseError:
         return None
+
+
+def ended_pids(host_slug: str) -> set[int]:
+    """Return the pids of a host's runs that ended just now: its last sample may still name them."""
+    since = timezone.now() - timedelta(seconds=2 * STALE_AFTER)
+    ended = Run.objects.filter(host__slug=host_slug, ended_at__gte=since)
+    # The number of one may have passed to another run.
+    active = Run.objects.filter(host__slug=host_slug, state__in=Run.ACTIVE, pid__isnull=False)
+    pids = ended.exclude(pid__in=active.values("pid")).values_list("pid", flat=True)
+    return {pid for pid in pids if pid is not None}
 
 
 @with_database

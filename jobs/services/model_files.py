@@ -11,8 +11,7 @@ from django.utils.translation import gettext as _
 
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.streams import publish, publish_on_commit
-from controlpanel.lib.text import N_, Message
-from controlpanel.lib.words import to_json
+from controlpanel.lib.text import N_, Message, plain
 from controlpanel.llamacpp.gguf import shard_paths
 from jobs.adapters.transfer_error import TransferError
 from jobs.domain.transfer import Progress
@@ -123,7 +122,7 @@ class VerifyRunner(Runner):
             except TransferError as error:
                 job.check()
                 if error.code == "checksum":
-                    problems = [*artifact.problems, to_json(Message(DIFFERS))]
+                    problems = [*artifact.problems, plain(Message(DIFFERS))]
                     ModelArtifact.objects.filter(pk=artifact.pk).update(
                         verified_at=None, complete=False, problems=problems
                     )

@@ -1,7 +1,9 @@
 """The agent's duties of the jobs app: heartbeat, reconcile, and watching runs."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from functools import wraps
+from typing import TypeVar
 
 from django.conf import settings
 from django.db import close_old_connections
@@ -12,6 +14,9 @@ from jobs.adapters.hostlink import link
 from jobs.models import Host, Run
 from jobs.services import jobs, runs
 from jobs.services.hosts import local_host
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 LOG_LIMIT = 256 * 1024 * 1024  # bytes of one log
 DISK_SHORT = 0.05  # share of the disk that is free
@@ -29,6 +34,15 @@ def with_database(function: Callable[[], None]) -> Callable[[], None]:
             close_old_connections()
 
     return call
+
+
+def each(rows: Iterable[T], call: Callable[[T], object]) -> None:
+    """Call for every row; one that fails is logged and keeps no other from its turn."""
+    for row in rows:
+        try:
+            call(row)
+        except Exception:
+            logger.exception("%s of %s", call.__name__, row)
 
 
 @with_database
@@ -57,8 +71,8 @@ def watch_runs() -> None:
     _running = set(notes)
     # Most stand as their rows say, without a note: for these one short query is all.
     changed = [pk for pk, note in notes.items() if note or folders.inspect(pk).status != "running"]
-    for run in rows.select_related("host").filter(pk__in=changed) if changed else ():
-        runs.observe(run)
+    if changed:
+        each(rows.select_related("host").filter(pk__in=changed), runs.observe)
 
 
 @with_database

@@ -7,7 +7,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
-from controlpanel.lib.words import from_json
+from controlpanel.lib.text import message_of
 from jobs.models import Download, Job, ModelArtifact
 from jobs.services.downloads import LOAD
 from jobs.views.work import waits_by_subject
@@ -94,7 +94,7 @@ def download_context(download: Download) -> dict[str, Any]:
 def error_link(error: str) -> str:
     """Return the page that an error names as the one to go to, "" for none."""
     try:
-        found = from_json(json.loads(error)).params.get("link")
+        found = message_of(json.loads(error)).params.get("link")
     except (ValueError, KeyError, TypeError, AttributeError):
         return ""
     return found if isinstance(found, str) and found.startswith(("https://", "http://")) else ""

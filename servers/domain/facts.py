@@ -2,6 +2,8 @@
 
 from typing import Any
 
+MARK = 4000  # characters of a mark: hundreds of slots
+
 
 def read_facts(props: Any, slots: Any) -> dict[str, Any]:
     """Return {"mtp", "vision", "n_ctx", "slots", "build"}; a fact that the server does not tell is None.
@@ -30,6 +32,14 @@ def busy_slots(slots: Any) -> int | None:
         return None
     words = [_yes_no(slot.get("is_processing")) if isinstance(slot, dict) else None for slot in slots]
     return None if None in words else words.count(True)
+
+
+def use_mark(slots: Any) -> str:
+    """Return a text that differs between two answers of /slots when requests were served in between."""
+    if not isinstance(slots, list):
+        return ""
+    keys = ("id_task", "is_processing", "n_prompt_tokens", "n_prompt_tokens_processed")
+    return repr([[slot.get(key) for key in keys] for slot in slots if isinstance(slot, dict)])[:MARK]
 
 
 def _yes_no(value: Any) -> bool | None:

@@ -23,9 +23,10 @@ class Instance(models.Model):
         STOPPING = "stopping", _("stopping")
         UNRESPONSIVE = "unresponsive", _("unresponsive")
         EXITED = "exited", _("exited")
+        BACKOFF = "backoff", _("waiting to start again")
         FAILED = "failed", _("failed")
 
-    RESTING = (Observed.STOPPED, Observed.EXITED, Observed.FAILED)
+    RESTING = (Observed.STOPPED, Observed.EXITED, Observed.BACKOFF, Observed.FAILED)  # without a process
     ALIVE = (Observed.STARTING, Observed.LOADING, Observed.READY, Observed.UNRESPONSIVE)
     POLLED = ALIVE
 
@@ -38,6 +39,19 @@ class Instance(models.Model):
     facts = models.JSONField(default=dict)  # {"mtp": bool, "vision": bool, "n_ctx": tokens, ...}
     steps = models.JSONField(default=list)  # [{"key", "at"}], seconds since 1970
     error = models.TextField(blank=True)
+    checks = models.JSONField(
+        default=list
+    )  # what the last start's preflight found (servers.domain.preflight)
+    anyway = models.BooleanField(default=False)  # somebody wants it started although preflight warns
+    attempts = models.PositiveIntegerField(default=0)  # starts by the panel itself since it was last stable
+    retry_at = models.DateTimeField(null=True, blank=True)
+    first_failure = models.ForeignKey(
+        Run, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )  # the first of the failures that `attempts` followed; the latest is `run`
+    ready_at = models.DateTimeField(null=True, blank=True)
+    used_at = models.DateTimeField(null=True, blank=True)  # when it was last seen to answer a request
+    held = models.BooleanField(default=False)  # stopped by a person: no request starts it
+    pinned = models.BooleanField(default=False)  # stays loaded although nobody uses it
     changed_at = models.DateTimeField(auto_now=True)
 
     class Meta:

@@ -23,6 +23,7 @@ class ServerProfile(models.Model):
     settings = models.JSONField(default=dict)  # meanings that were touched; absent = the build's default
     extra_args = models.TextField(blank=True)
     environment = models.JSONField(default=dict)  # variables of the server's process, name -> value
+    policy = models.JSONField(default=dict)  # what servers.domain.policy stores: values that are no default
     revision = models.PositiveIntegerField(default=1)
     created_by = models.ForeignKey(
         django_settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"

@@ -1,4 +1,4 @@
-"""One answer from a ready server: the request, its stream of deltas, and `ask` for commands."""
+"""One answer from a server: the request, its stream of deltas, and `ask` for commands."""
 
 import asyncio
 import json
@@ -15,6 +15,7 @@ from controlpanel.lib.text import N_, Message
 from controlpanel.lib.words import translate
 from jobs.adapters import hostlink
 from jobs.adapters.loopback import ConnectionBroken, NoConnection, ServerUnreachable
+from jobs.services.audit import Actor
 from servers.domain.chat import (
     AnswerParts,
     AnswerReader,
@@ -27,6 +28,7 @@ from servers.domain.chat import (
 from servers.domain.sse import StreamBroken
 from servers.models import Instance, ServerProfile
 from servers.services.instances import ensure_ready
+from servers.services.waking import ready_endpoint
 
 logger = logging.getLogger(__name__)
 CHAT = "/v1/chat/completions"
@@ -99,13 +101,17 @@ async def server_props(profile: ServerProfile) -> Any:
 
 
 async def ask(
+    actor: Actor,
     profile: ServerProfile,
     prompt: str,
     images: Sequence[str] = (),
     options: ChatOptions | None = None,
 ) -> Answer:
-    """Return the ready server's answer to one question with images (data URIs); Refused says why not."""
-    endpoint = await sync_to_async(ensure_ready)(profile)
+    """Return the server's answer to one question with images (data URIs); Refused says why not.
+
+    A server that is started on demand is waited for.
+    """
+    endpoint = await ready_endpoint(profile, actor)
     parts = AnswerParts()
     started = time.monotonic()
     first: float | None = None

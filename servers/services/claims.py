@@ -6,18 +6,21 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.db import transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlpanel.lib.errors import Refused
 from jobs.adapters.hostlink import Endpoint
+from jobs.models import AuditEntry
+from jobs.services.audit import Actor
 from servers.domain.chat import AnswerParts, ChatOptions, Delta, Exchange, PromptProgress, measured_summary
 from servers.domain.sampling import NAMES
-from servers.models import Turn
+from servers.models import Instance, Turn
 from servers.services import markdown
 from servers.services.answers import numbers
-from servers.services.conversations import end_stale_turns, why_not_ready
+from servers.services.conversations import deleted, end_stale_turns
 from servers.services.instances import ensure_ready
 
 logger = logging.getLogger(__name__)
@@ -33,8 +36,18 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Starting:
+    """The turn waits for its server, whose observed state this is; ready ends the wait."""
+
+    observed: str
+
+
+@dataclass
 class Claim:
-    """The right to answer one turn, held by whoever turned it from pending to streaming."""
+    """The right to answer one turn, held by whoever turned it from pending to streaming.
+
+    Without an endpoint there is either a refusal, or `asker`, for whom the server may be started first.
+    """
 
     turn: Turn
     history: list[Exchange]
@@ -42,6 +55,7 @@ class Claim:
     options: ChatOptions
     n_ctx: int | None = None  # tokens of a slot, where the server told
     refusal: str = ""
+    asker: Actor | None = None
 
 
 @dataclass
@@ -51,7 +65,8 @@ class Part:
     parts: AnswerParts = field(default_factory=AnswerParts)
     answer: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
-    progress: PromptProgress | None = None
+    progress: PromptProgress | Starting | None = None
+    server: str = ""  # the state of a server that is waited for, as it was told last
     started: float = field(default_factory=time.monotonic)
     first_token_s: float | None = None
     tokens: int = 0  # deltas with text: a server sends one for each token
@@ -77,7 +92,15 @@ class Part:
             self.progress = delta.progress
             self.wake.set()
 
-    def unsent(self) -> Text | PromptProgress | None:
+    def note_server(self, observed: str) -> None:
+        """Take in how the server is that the turn waits for; an answer's time begins when it is ready."""
+        self.started = time.monotonic()
+        if observed != self.server:
+            self.server = observed
+            self.progress = Starting(observed)
+            self.wake.set()
+
+    def unsent(self) -> Text | PromptProgress | Starting | None:
         """Return what is to be sent now, and count it as sent; text makes progress old news."""
         progress, self.progress = self.progress, None
         if not self.answer:
@@ -107,11 +130,13 @@ def claim_turn(turn_id: int) -> Claim | None:
     options = chat_options(turn)
     profile = turn.conversation.profile
     if profile is None:
-        return Claim(turn, history, None, options, refusal=why_not_ready(None))
+        return Claim(turn, history, None, options, refusal=deleted())
     try:
         endpoint = ensure_ready(profile)
-    except Refused as error:
-        return Claim(turn, history, None, options, refusal=str(error))
+    except Refused:
+        # Who asks is not read before, because the first text of a ready server waits for each query.
+        asker = Actor(turn.conversation.user, AuditEntry.Source.WEB)
+        return Claim(turn, history, None, options, asker=asker)
     except Exception:
         # The turn is ours already, so it has to end in words here too.
         logger.exception("turn %s", turn_id)
@@ -149,24 +174,27 @@ def still_wanted(claim: Claim, _part: Part) -> bool:
 def end_turn(claim: Claim, part: Part) -> bool:
     """Store the end of the claimant's work; False when the turn was not its own any more."""
     answer = claim.turn.answer + "".join(part.parts.answer)
-    return bool(
-        _own_row(claim).update(
-            state=part.state,
-            error=part.error,
-            answer=answer,
-            reasoning=claim.turn.reasoning + "".join(part.parts.reasoning),
-            answer_html=markdown.answer_html(answer),
-            html_version=markdown.VERSION,
-            timings=part.numbers(claim.n_ctx),
-            stop_requested=False,
-            updated_at=timezone.now(),
-        )
-    )
+    fields = {
+        "state": part.state,
+        "error": part.error,
+        "answer": answer,
+        "reasoning": claim.turn.reasoning + "".join(part.parts.reasoning),
+        "answer_html": markdown.answer_html(answer),
+        "html_version": markdown.VERSION,
+        "timings": part.numbers(claim.n_ctx),
+        "stop_requested": False,
+    }
+    now = timezone.now()
+    with transaction.atomic():
+        won = _own_row(claim).update(**fields, updated_at=now)
+        if claim.endpoint is not None:
+            Instance.objects.filter(run_id=claim.endpoint.run_id).update(used_at=now)
+    return bool(won)
 
 
 def look_at_turn(turn_id: int) -> Turn | None:
-    """Return the turn as it is stored, after ending it if its claimant is dead."""
-    turn = Turn.objects.select_related("conversation").filter(pk=turn_id).first()
+    """Return the turn with its server as it is stored, after ending it if its claimant is dead."""
+    turn = Turn.objects.select_related("conversation__profile__instance").filter(pk=turn_id).first()
     if turn is not None and turn.state == State.STREAMING and end_stale_turns(turn.conversation):
         turn.refresh_from_db()
     return turn

@@ -14,7 +14,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlpanel.lib.errors import Refused
+from jobs.services.audit import Actor
 from servers.models import Conversation, Instance, ServerProfile, Turn
+from servers.services import waking
 
 MAX_PROMPT = 400_000  # characters
 STALE_AFTER = timedelta(seconds=10)  # a claimant writes its heartbeat each second
@@ -34,25 +36,36 @@ def turns_of(user: User) -> QuerySet[Turn]:
     return Turn.objects.filter(conversation__user=user).select_related("conversation__profile__instance")
 
 
-def profiles_to_ask() -> tuple[list[ServerProfile], list[ServerProfile], int]:
-    """Return all profiles that are ready, some of the others, and how many of these are left out."""
+def profiles_to_ask(actor: Actor) -> tuple[list[ServerProfile], list[ServerProfile], int]:
+    """Return all profiles that the actor can ask, some of the others, and how many of these are left out.
+
+    The ready ones come first, then those that a question starts.
+    """
     rows = ServerProfile.objects.select_related("instance")
     is_ready = Q(instance__observed=Instance.Observed.READY)
-    others = rows.exclude(is_ready)
+    resting = rows.exclude(is_ready).filter(policy__on_demand=True, instance__isnull=False)
+    started = [row for row in resting if waking.can_ask(actor, row.instance)]
+    others = rows.exclude(is_ready | Q(pk__in=[row.pk for row in started]))
     left_out = max(0, others.count() - NOT_READY_LISTED)
-    return list(rows.filter(is_ready)), list(others[:NOT_READY_LISTED]), left_out
+    return [*rows.filter(is_ready), *started], list(others[:NOT_READY_LISTED]), left_out
 
 
-def why_not_ready(profile: ServerProfile | None) -> str:
-    """Return why the profile's server cannot be asked now, "" when it can."""
+def why_not_asked(profile: ServerProfile | None, actor: Actor) -> str:
+    """Return why the actor cannot ask the profile's server now, "" when that can be or starts it."""
     if profile is None:
-        return _("The server profile of this conversation was deleted. Start a new conversation.")
+        return deleted()
     instance = getattr(profile, "instance", None)
     if instance is None:
         return _("never started")
-    if instance.observed == Instance.Observed.READY:
+    if waking.can_ask(actor, instance):
         return ""
-    return str(instance.get_observed_display())
+    state = str(instance.get_observed_display())
+    return _("%(state)s: an operator can start it") % {"state": state} if waking.may_wake(instance) else state
+
+
+def deleted() -> str:
+    """Say that a conversation's profile is gone."""
+    return _("The server profile of this conversation was deleted. Start a new conversation.")
 
 
 def search_conversations(user: User, words: str) -> QuerySet[Conversation]:
@@ -123,7 +136,7 @@ def ask_in_conversation(conversation: Conversation, prompt: str) -> Turn:
     """Add a pending turn; Refused while the conversation's last one is unfinished."""
     prompt = checked_prompt(prompt)
     if conversation.profile is None:
-        raise Refused(why_not_ready(None), code="no_server")
+        raise Refused(deleted(), code="no_server")
     end_stale_turns(conversation)
     try:
         with transaction.atomic():
@@ -217,7 +230,7 @@ def end_stale_turns(conversation: Conversation) -> int:
 
 def _ask_again(turn: Turn, **fields: object) -> None:
     if turn.conversation.profile is None:
-        raise Refused(why_not_ready(None), code="no_server")
+        raise Refused(deleted(), code="no_server")
     if turn.conversation.turns.filter(position__gt=turn.position).exists():
         raise Refused(_("Only the last answer of a conversation can be made anew."), code="not_last")
     try:

@@ -1,6 +1,6 @@
 """What a memory estimate of a profile is made from: headers, settings, cards, and what starts have taught."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,14 +39,21 @@ class Inputs:
     fixed: frozenset[str]
     dialect: Dialect
 
-    def cards(self, own_pid: int | None = None) -> Cards:
-        """Return the cards that the server can use; `own_pid` is its process, which may be stopped."""
-        data = self.data
+    @property
+    def without_cards(self) -> bool:
+        """True for a build that uses no GPU, whatever the host has."""
         # Who can list devices and lists none has no support for them.
         blind = self.caps.has("--list-devices") and not self.caps.devices
-        if data.build.inputs.get("backend") == "cpu" or blind:
+        return blind or self.data.build.inputs.get("backend") == "cpu"
+
+    def cards(self, own_pid: int | None = None, ended: Set[int] = frozenset()) -> Cards:
+        """Return the cards that the server can use; `own_pid` is its process, which may be stopped.
+
+        `ended` are processes that are gone, whose memory the last sample may still count.
+        """
+        if self.without_cards:
             return Cards((), (Message(N_("This build uses no GPU: everything goes to main memory.")),))
-        return cards_here(own_pid, data.environment.get("CUDA_VISIBLE_DEVICES"))
+        return cards_here(own_pid, self.data.environment.get("CUDA_VISIBLE_DEVICES"), ended)
 
 
 @dataclass(frozen=True)
@@ -63,16 +70,19 @@ class Prepared:
         return try_estimate(made.parts, made.projector, made.settings, made.dialect, devices, self.learned)
 
 
-def prepare(data: ProfileData, own_pid: int | None = None) -> Prepared | Message:
+def prepare(
+    data: ProfileData, own_pid: int | None = None, ended: Set[int] = frozenset()
+) -> Prepared | Message:
     """Return what estimates of a profile need, or what is wrong with its files or settings.
 
-    `own_pid` is the profile's own server, whose memory it will have again.
+    `own_pid` is the profile's own server, whose memory it will have again; `ended` are processes that are
+    gone.
     """
     try:
         inputs = inputs_of(data)
     except EstimateError as error:
         return error.message
-    cards = inputs.cards(own_pid)
+    cards = inputs.cards(own_pid, ended)
     backend = backend_of(inputs.caps, cards)
     return Prepared(inputs, cards, learned_for(data.build, inputs.parts[0].architecture, backend))
 

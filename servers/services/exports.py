@@ -7,9 +7,10 @@ from controlpanel.lib.text import N_, Message
 from controlpanel.lib.words import translate
 from controlpanel.llamacpp.command import Rendered
 from controlpanel.llamacpp.exporting import ExportedText, ExportError, Kind, export, own_words
-from controlpanel.llamacpp.exporting_types import PORT, Exported
+from controlpanel.llamacpp.exporting_types import PORT, Exported, Upkeep
 from jobs.models import Build
 from jobs.services.builds import capabilities_of
+from servers.domain.policy import policy_of
 from servers.models import ServerProfile
 from servers.services.estimates import prepare
 from servers.services.fit import fit_of
@@ -51,6 +52,7 @@ def export_profile(profile: ServerProfile, kind: Kind, build: Build | None = Non
         memory_mib=_memory(data) if kind == "systemd" else None,
         description=data.model.name,
         caps=capabilities_of(data.build),
+        upkeep=_upkeep(data),
     )
     try:
         found = export(kind, what)
@@ -65,6 +67,12 @@ def export_profile(profile: ServerProfile, kind: Kind, build: Build | None = Non
     if profile.port is None and kind not in _WITHOUT_PORT:
         notes = [Message(_NO_PORT, {"port": PORT}), *notes]
     return replace(found, notes=[*wrong, *found.notes, *notes])
+
+
+def _upkeep(data: ProfileData) -> Upkeep:
+    policy = policy_of(data.policy)
+    idle = None if policy.idle_min is None else policy.idle_min * 60
+    return Upkeep(policy.restart, policy.limit, policy.stable_s, policy.memory_mib, idle)
 
 
 def _memory(data: ProfileData) -> int | None:

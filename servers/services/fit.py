@@ -8,8 +8,9 @@ from django.utils.translation import gettext as _
 from controlpanel.lib.text import N_, Message
 from controlpanel.lib.words import translate
 from controlpanel.llamacpp.memory import DeviceFit, Estimate
+from controlpanel.llamacpp.memory_host import PROMPT_CACHE, OwnMemory, is_mapped, own_memory
 from controlpanel.llamacpp.memory_types import Verdict
-from jobs.services.fits import NOT_JUDGED, PROMPT_CACHE, STATES, WORDS, total_of
+from jobs.services.fits import NOT_JUDGED, STATES, WORDS, total_of
 from jobs.services.toolchains import toolchain_of
 from servers.services.estimates import Prepared
 
@@ -72,6 +73,7 @@ class Fit:
     """An estimate for the page; `error` stands for all of it.
 
     Without a card, and without knowing the size of main memory (`host_capacity`), there is no verdict.
+    `own` is what of main memory is not mapped from the model file; None with an error only.
     """
 
     state: str = ""
@@ -80,6 +82,7 @@ class Fit:
     host: tuple[Part, ...] = ()
     host_total: int | None = None
     host_capacity: int | None = None
+    own: OwnMemory | None = None
     why: tuple[str, ...] = ()
     error: str = ""
 
@@ -92,12 +95,13 @@ def fit_of(prepared: Prepared | Message) -> Fit:
     if isinstance(found, Message):
         return Fit(error=translate(found))
     toolchain = toolchain_of(prepared.inputs.data.build.host)
-    return _view(found, toolchain.memory_mib if toolchain else None, prepared.cards.why)
+    own = own_memory(found, is_mapped(prepared.inputs.settings, prepared.inputs.caps))
+    return _view(found, own, toolchain.memory_mib if toolchain else None, prepared.cards.why)
 
 
-def _view(found: Estimate, memory: float | None, notes: Iterable[Message]) -> Fit:
+def _view(found: Estimate, own: OwnMemory, memory: float | None, notes: Iterable[Message]) -> Fit:
     host = _parts(found.host, found.bounds)
-    verdict = _verdict(found, memory)
+    verdict = _verdict(found, own, memory)
     told = [*found.why, *notes, *([] if verdict else [NOT_JUDGED])]
     return Fit(
         state=STATES[verdict] if verdict else "",
@@ -106,21 +110,21 @@ def _view(found: Estimate, memory: float | None, notes: Iterable[Message]) -> Fi
         host=tuple(host),
         host_total=_sum(host),
         host_capacity=total_of([memory]),
+        own=own,
         why=tuple(map(translate, told)),
     )
 
 
-def _verdict(found: Estimate, memory: float | None) -> Verdict | None:
+def _verdict(found: Estimate, own: OwnMemory, memory: float | None) -> Verdict | None:
     """Return the verdict of cards and main memory together; the prompt cache is a limit, not a need.
 
-    Weights in main memory are mapped from the file, so their pages can be dropped: alone they refuse nothing.
+    Pages that are mapped from the model file can be dropped: alone they refuse nothing.
     """
     cards = found.verdict if found.devices else None
     if memory is None:
         return cards
     needs = {term: size for term, size in found.host.items() if term != PROMPT_CACHE}
-    exact = [size for term, size in needs.items() if term not in found.bounds and term != "weights"]
-    if sum(filter(None, [*exact, *found.floors.values()])) > memory:
+    if own.certain > memory:
         return "does not fit"
     if None in needs.values():
         return cards or "unknown"

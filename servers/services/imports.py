@@ -14,6 +14,7 @@ from controlpanel.llamacpp.importing import read_command
 from controlpanel.llamacpp.importing_types import Imported, LineKind
 from jobs.models import Build, ModelArtifact
 from jobs.services.builds import capabilities_of
+from servers.domain.policy_problems import PREFIX
 from servers.models import ServerProfile
 
 LOW_PORT = 1024
@@ -59,6 +60,7 @@ def import_command(text: str, build: Build, *, admin: bool) -> Found:
         todo.append(Message(text_of_env, {"names": ", ".join(found.env)}))
     values: dict[str, object] = {
         **found.settings,
+        **{f"{PREFIX}{name}": value for name, value in found.policy.items()},
         "name": _name(found),
         "build": build.pk,
         "model": model.pk if model else None,

@@ -8,16 +8,16 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.streams import publish, publish_on_commit
 from controlpanel.lib.text import N_, Message
-from controlpanel.lib.words import stored
 from controlpanel.llamacpp.serverlog import last_errors
 from jobs.adapters.hostlink import Endpoint
-from jobs.models import Job, Run
+from jobs.models import AuditEntry, Job, Run
 from jobs.services.audit import MAX_REASON, Actor, record
 from jobs.services.jobs import create_job, request_cancel
 from servers.models import Instance, ServerProfile
@@ -31,46 +31,112 @@ Observed = Instance.Observed
 Desired = Instance.Desired
 
 
-def request_start(actor: Actor, profile: ServerProfile) -> None:
-    """Ask for the profile's server to run; Refused when it does already or while it stops."""
+def request_start(
+    actor: Actor,
+    profile: ServerProfile,
+    *,
+    anyway: bool = False,
+    again: bool = False,
+    on_demand: bool = False,
+) -> None:
+    """Ask for the profile's server to run; Refused when it does already or while it stops.
+
+    `anyway`: although preflight warns. `again`: after a failure, which counts on. `on_demand`: for a request,
+    so nobody looks at the page and a start that preflight holds back is tried again.
+    """
+    by_itself = again or on_demand or not by_a_person(actor)
+    fresh: dict[str, Any] = {} if again else {"attempts": 0, "first_failure": None}
     with transaction.atomic():
+        # What somebody wanted in spite of warnings is wanted for the same revision still.
+        wanted = Instance.objects.filter(profile=profile, anyway=True, revision=profile.revision)
+        fresh["anyway"] = anyway or (by_itself and wanted.exists())
         won = Instance.objects.filter(profile=profile, observed__in=Instance.RESTING).update(
             desired=Desired.RUNNING,
             observed=Observed.STARTING,
             error="",
             facts={},
+            checks=[],
             port=None,
             run=None,
             steps=[{"key": "queued", "at": time.time()}],
             revision=profile.revision,
+            retry_at=None,
+            ready_at=None,
+            held=False,
+            **fresh,
         )
         instance = Instance.objects.get(profile=profile)
         if not won:
             raise Refused(_("The server is %(state)s already.") % {"state": instance.get_observed_display()})
-        record(actor, "server.start", profile, after={"revision": profile.revision})
-        create_job(actor, LAUNCH, profile.build.host, "instance", instance.pk, {})
+        told = {"revision": profile.revision, "anyway": anyway, "attempt": instance.attempts}
+        record(actor, "server.start", profile, after={key: value for key, value in told.items() if value})
+        create_job(actor, LAUNCH, profile.build.host, "instance", instance.pk, {"again": again or on_demand})
         publish_on_commit("instance", instance.pk)
 
 
-def request_stop(actor: Actor, profile: ServerProfile, wait: float = 0.0, reason: str = "") -> Job:
+def request_stop(
+    actor: Actor, profile: ServerProfile, wait: float = 0.0, reason: str = "", *, hold: bool = True
+) -> Job | None:
     """Ask for the profile's server to end and return the job; Refused when it is not running.
 
-    The job waits up to `wait` s for the requests in flight; new ones are refused meanwhile.
+    The job waits up to `wait` s for the requests in flight; new ones are refused meanwhile. With `hold` no
+    request starts it again after a person's stop. A server that waits to be started again has no process: it
+    is stopped at once, without a job.
     """
-    return _request_end(actor, "server.stop", profile, wait, reason, then_start=False)
+    held = hold and by_a_person(actor)
+    if _stay_stopped(actor, profile, held):
+        return None
+    return _request_end(actor, "server.stop", profile, wait, reason, {"then_start": False}, held)
+
+
+def _stay_stopped(actor: Actor, profile: ServerProfile, held: bool) -> bool:
+    with transaction.atomic():
+        won = Instance.objects.filter(profile=profile, observed=Observed.BACKOFF).update(
+            desired=Desired.STOPPED, observed=Observed.STOPPED, retry_at=None, held=held, error=""
+        )
+        if won:
+            record(actor, "server.stop", profile)
+            publish_on_commit("instance", profile.instance.pk)
+    return bool(won)
 
 
 def request_restart(actor: Actor, profile: ServerProfile, wait: float = 0.0, reason: str = "") -> Job:
     """Stop the server as `request_stop` does and start it again with the profile as it is then."""
-    return _request_end(actor, "server.restart", profile, wait, reason, then_start=True)
+    return _request_end(actor, "server.restart", profile, wait, reason, {"then_start": True}, held=False)
+
+
+def restart_again(instance: Instance, reason: str, attempts: int) -> bool:
+    """Restart a server that does not answer, which counts as a failure; False when it answers again."""
+    params = {"then_start": True, "again": True, "wait": 0.0}
+    first = instance.first_failure if attempts > 1 else None
+    with transaction.atomic():
+        run = instance.run
+        fields = {"attempts": attempts, "first_failure": first or run}
+        if run is None or not move(instance, Observed.UNRESPONSIVE, to=Observed.STOPPING, **fields):
+            return False
+        actor = Actor.agent()
+        record(actor, "server.restart", instance.profile, after={"reason": reason, "attempt": attempts})
+        create_job(actor, STOP, run.host, "instance", instance.pk, params)
+    return True
+
+
+def by_a_person(actor: Actor) -> bool:
+    """Tell whether somebody asked for it, not the panel itself."""
+    return actor.source != AuditEntry.Source.AGENT
 
 
 def _request_end(
-    actor: Actor, action: str, profile: ServerProfile, wait: float, reason: str, *, then_start: bool
+    actor: Actor,
+    action: str,
+    profile: ServerProfile,
+    wait: float,
+    reason: str,
+    then: dict[str, Any],
+    held: bool,
 ) -> Job:
-    params = {"then_start": then_start, "wait": min(max(wait, 0.0), MAX_WAIT)}
+    params = {**then, "wait": min(max(wait, 0.0), MAX_WAIT)}
     with transaction.atomic():
-        instance = _stopping(profile)
+        instance = _stopping(profile, held)
         host = instance.run.host if instance.run else profile.build.host
         stops = Job.objects.filter(kind=STOP, host=host, state__in=Job.ACTIVE)
         if wait and sum(map(waits, stops)) >= WAITING:
@@ -100,9 +166,9 @@ def waits(job: Job) -> bool:
     return bool(job.params.get("wait")) and not job.params.get("asked")
 
 
-def _stopping(profile: ServerProfile) -> Instance:
+def _stopping(profile: ServerProfile, held: bool) -> Instance:
     won = Instance.objects.filter(profile=profile, observed__in=Instance.ALIVE).update(
-        desired=Desired.STOPPED, observed=Observed.STOPPING
+        desired=Desired.STOPPED, observed=Observed.STOPPING, held=held
     )
     instance = Instance.objects.get(profile=profile)
     if not won:
@@ -134,8 +200,13 @@ def move(instance: Instance, *allowed: str, to: str, **fields: Any) -> bool:
         instance.observed = to
         for key, value in fields.items():
             setattr(instance, key, value)
-        publish("instance", instance.pk)
+        publish_on_commit("instance", instance.pk)
     return bool(won)
+
+
+def note_error(instance: Instance, state: str, error: str) -> bool:
+    """Say what is wrong with a server that stays in its state; False when it left it, or is said already."""
+    return instance.error != error and move(instance, state, to=state, error=error)
 
 
 def attach_run(instance: Instance, run: Run, port: int) -> bool:
@@ -146,6 +217,13 @@ def attach_run(instance: Instance, run: Run, port: int) -> bool:
     if won:
         instance.run, instance.port = run, port
     return bool(won)
+
+
+def note_checks(instance: Instance, checks: list[dict[str, Any]]) -> None:
+    """Keep what the start's preflight saw."""
+    instance.checks = checks
+    Instance.objects.filter(pk=instance.pk, run=instance.run).update(checks=checks)
+    publish("instance", instance.pk)
 
 
 def note_revision(instance: Instance) -> None:
@@ -171,6 +249,12 @@ def note_facts(instance: Instance, facts: dict[str, Any]) -> None:
         publish("instance", instance.pk)
 
 
+def note_use(instance: Instance) -> None:
+    """Note that the server answers requests now."""
+    instance.used_at = timezone.now()
+    Instance.objects.filter(pk=instance.pk, run=instance.run).update(used_at=instance.used_at)
+
+
 def server_key(run_id: str) -> str:
     """Return the API key of a run: made from the panel's secret, so that no row has to keep it."""
     return hmac.new(settings.SECRET_KEY.encode(), f"server:{run_id}".encode(), hashlib.sha256).hexdigest()
@@ -189,6 +273,7 @@ NOT_READY = {
     Observed.LOADING: gettext_noop("The server %(name)s is loading its model. Wait until it is ready."),
     Observed.STOPPING: gettext_noop("The server %(name)s is stopping."),
     Observed.UNRESPONSIVE: gettext_noop("The server %(name)s does not answer. Look at its log."),
+    Observed.BACKOFF: gettext_noop("The server %(name)s failed and is started again in a moment."),
     Observed.EXITED: gettext_noop("The server %(name)s has ended. Start it again."),
     Observed.FAILED: gettext_noop("The server %(name)s failed. Look at its log."),
 }
@@ -214,21 +299,19 @@ def retry_on_next_port(instance: Instance, run: Run) -> bool:
     with transaction.atomic():
         if not move(instance, *Instance.ALIVE, to=Observed.STARTING, run=None, facts={"taken_ports": taken}):
             return False
-        create_job(Actor.agent(), LAUNCH, run.host, "instance", instance.pk, {"taken": taken})
+        launch = jobs_of(instance, LAUNCH).first()
+        params = {"taken": taken, "again": bool(launch and launch.params.get("again"))}
+        create_job(Actor.agent(), LAUNCH, run.host, "instance", instance.pk, params)
     return True
 
 
-def why_it_ended(run: Run, cause: Message | None) -> str:
-    """Say how a process ended, as a column keeps it, with its cause or the most telling lines of its log."""
+def why_it_ended(run: Run, cause: Message | None) -> Message:
+    """Say how a process ended, with its cause or the most telling lines of its log."""
     if run.exit_code is None:
         first = Message(N_("The server ended; its exit code is not known."))
     elif run.exit_code < 0:
         first = Message(N_("The server was ended by signal %(number)s."), {"number": -run.exit_code})
     else:
         first = Message(N_("The server ended with exit code %(code)s."), {"code": run.exit_code})
-    if cause is not None:
-        return stored(Message("%(first)s\n%(lines)s", {"first": first, "lines": cause}))
-    lines = last_errors(run.log_tail, 3)
-    return stored(
-        Message("%(first)s\n%(lines)s", {"first": first, "lines": "\n".join(lines)}) if lines else first
-    )
+    rest = cause or "\n".join(last_errors(run.log_tail, 3))
+    return Message("%(first)s\n%(lines)s", {"first": first, "lines": rest}) if rest else first

@@ -1,37 +1,38 @@
 """The runners of server jobs: launch (preflight, spawn) and stop."""
 
-import os
 import time
 from pathlib import Path
 
 from asgiref.sync import async_to_sync
-from django.conf import settings
 
 from controlpanel.lib.text import N_, Message
-from controlpanel.lib.words import stored
 from controlpanel.llamacpp.problems import errors
 from jobs.adapters import runs as folders
-from jobs.adapters.ports import can_bind, port_owner
-from jobs.adapters.probe import ProbeError, check_executable
 from jobs.adapters.runs import RunSpec, SpawnError
 from jobs.models import Job, Run
 from jobs.registry import Runner, WorkFailed
 from jobs.services import runs
 from jobs.services.audit import Actor
 from jobs.services.jobs import Claimed
-from servers.models import Instance
-from servers.services import instances
+from servers.domain.policy import policy_of
+from servers.models import Instance, ServerProfile
+from servers.services import instances, keeping, preflight
 from servers.services.flight import requests_at
 from servers.services.instances import LAUNCH, Observed, waits
 from servers.services.profiles import render_profile
 
 RUN_KIND = "server"
 NOT_SPAWNED = Message(N_("The process was never started."))
+PASSING = ("port", "memory", "disk")  # checks whose trouble may pass by itself
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 DRAIN_EVERY = 0.5  # seconds between two looks at the requests in flight
 PATIENCE = 5.0  # seconds for one answer: a server that computes may be slow to tell
 SILENT = 12  # looks without an answer after which nobody is waited for
 RUNS = frozenset({"running", "orphaned"})  # what a run folder says of a process that is there
+
+
+class Lasting(WorkFailed):
+    """Another start would fail in the same way until somebody changes something."""
 
 
 class LaunchRunner(Runner):
@@ -45,20 +46,18 @@ class LaunchRunner(Runner):
         try:
             self._launch(job, instance)
         except WorkFailed as error:
-            instances.move(instance, Observed.STARTING, to=Observed.FAILED, error=stored(error.message))
+            again = bool(job.params.get("again")) and not isinstance(error, Lasting)
+            keeping.start_failed(instance, error.message, again=again)
             raise
 
     def _launch(self, job: Claimed, instance: Instance) -> None:
         job.step("preflight")
         instances.note_step(instance, "preflight")
         profile = instance.profile
-        _check_files(instance)
         run = instance.run
         if run is None:
+            port = _check(instance, set(job.params.get("taken", [])))
             run = runs.create_run(profile.build.host, RUN_KIND, "instance", instance.pk)
-            port = profile.port or _free_port(set(job.params.get("taken", [])))
-            if profile.port:
-                _check_port(profile.port)
             if not instances.attach_run(instance, run, port):
                 runs.abandon(run, NOT_SPAWNED)
                 return
@@ -69,13 +68,15 @@ class LaunchRunner(Runner):
         wrong = errors(rendered.problems)
         if wrong:
             runs.abandon(run, NOT_SPAWNED)
-            raise WorkFailed.of(wrong[0].message)
+            raise Lasting.of(wrong[0].message)
         spec = RunSpec(
             argv=[profile.build.path, *rendered.argv],
             cwd=str(Path.home()),
             env=rendered.env,
             secret_env={"LLAMA_API_KEY": instances.server_key(run.pk)},
             grace=GRACE,
+            memory_mib=policy_of(profile.policy).memory_mib,
+            mapped_mib=_files_mib(profile),
         )
         try:
             runs.spawn(run, spec)
@@ -117,7 +118,8 @@ class StopRunner(Runner):
             return
         if job.params.get("then_start") and instance.observed in Instance.RESTING:
             job.step("start")
-            instances.request_start(Actor(job.row.actor, "agent"), instance.profile)
+            actor = Actor(job.row.actor, "agent")
+            instances.request_start(actor, instance.profile, again=bool(job.params.get("again")))
 
     def _end(self, job: Claimed, run_id: str | None) -> None:
         """End the run that was to stop; one that was started since, because that one ended, goes on."""
@@ -149,7 +151,9 @@ class StopRunner(Runner):
 
 
 def _wait_for_launch(job: Claimed, instance: Instance) -> None:
-    job.wait(lambda: not instances.has_active_job(instance, LAUNCH), 60)
+    """Let a launch that this stop canceled come to its end; a later one is not waited for."""
+    stopping = Instance.objects.filter(pk=instance.pk, observed=Observed.STOPPING)
+    job.wait(lambda: not instances.has_active_job(instance, LAUNCH) or not stopping.exists(), 60)
 
 
 def _drain(job: Claimed, instance: Instance) -> None:
@@ -180,43 +184,20 @@ def _instance(job: Claimed) -> Instance | None:
     return rows.filter(pk=job.row.subject_id).first()
 
 
-def _check_files(instance: Instance) -> None:
-    profile = instance.profile
-    try:
-        check_executable(Path(profile.build.path))
-    except ProbeError as error:
-        raise WorkFailed(N_("The build cannot be started: %(why)s"), why=error.message) from error
-    for artifact in filter(None, (profile.model, profile.mmproj)):
-        path = Path(artifact.path)
-        if not path.is_file() or not os.access(path, os.R_OK):
-            raise WorkFailed(
-                N_("The model file %(path)s is missing or cannot be read. Was it moved or deleted?"),
-                path=path,
-            )
+def _files_mib(profile: ServerProfile) -> int:
+    """Return what the profile's files take when they are mapped, in whole MiB."""
+    files = (profile.model, profile.mmproj)
+    return -(-sum(artifact.file_size for artifact in files if artifact) // 2**20)
 
 
-def _free_port(taken: set[int]) -> int:
-    used = set(
-        Instance.objects.exclude(observed__in=Instance.RESTING)
-        .filter(port__isnull=False)
-        .values_list("port", flat=True)
-    )
-    for port in settings.PANEL_SERVER_PORTS:
-        if port not in used | taken and can_bind(port):
-            return int(port)
-    ports = settings.PANEL_SERVER_PORTS
-    raise WorkFailed(
-        N_("No port from %(low)s to %(high)s is free (PANEL_SERVER_PORTS)."), low=ports[0], high=ports[-1]
-    )
-
-
-def _check_port(port: int) -> None:
-    deadline = time.monotonic() + 3
-    while not can_bind(port):
-        if time.monotonic() > deadline:
-            raise WorkFailed(
-                N_("Port %(port)s is used by %(owner)s. Choose another port, or leave the field empty."),
-                port=port,
-                owner=port_owner(port),
-            )
-        time.sleep(0.2)
+def _check(instance: Instance, taken: set[int]) -> int:
+    """Keep what was seen of what the start needs and return its port; WorkFailed for what is against it."""
+    seen = preflight.look(instance, taken)
+    instances.note_checks(instance, [check.to_json() for check in seen.checks])
+    errors_first = sorted(seen.checks, key=lambda check: check.level != "error")
+    for check in errors_first:
+        if check.level == "error" or (check.holds and not instance.anyway):
+            raise (WorkFailed if check.key in PASSING else Lasting).of(check.message)
+    if isinstance(seen.port, Message):
+        raise WorkFailed.of(seen.port)
+    return seen.port

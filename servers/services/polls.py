@@ -10,16 +10,20 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import close_old_connections
+from django.utils import timezone
 
 from controlpanel.llamacpp.memory_log import MAX_TEXT
 from controlpanel.llamacpp.serverlog import milestone
 from jobs.adapters import runs as folders
 from jobs.adapters.hostlink import Endpoint, Reply, link
 from jobs.adapters.loopback import ServerUnreachable
+from jobs.services.gpus import sample_here
 from jobs.services.watch import running_ids
-from servers.domain.facts import read_facts
+from servers.domain.facts import busy_slots, read_facts, use_mark
+from servers.domain.policy import policy_of
 from servers.models import Instance
-from servers.services import instances
+from servers.services import instances, keeping
+from servers.services.diagnosing import note_missing_mtp
 from servers.services.instances import Observed
 from servers.services.readings import take_reading
 
@@ -28,6 +32,7 @@ TIMEOUT = 3.0  # seconds for one answer
 FAILURES = 5  # failed polls in a row after which a ready server counts as unresponsive
 LOG_STEP = 1024 * 1024  # bytes of a starting server's log looked through per poll
 QUIET = 2.5  # seconds for which a server that is well is not asked; that it ended is noticed without
+USE_EVERY = 6  # the same for a server that is unloaded when nobody uses it
 FACTS_EVERY = 20  # polls; each question to /slots also writes a line into the server's log
 
 
@@ -38,6 +43,8 @@ class Watch:
     failures: int = 0
     polls: int = 0
     due: float = 0.0  # monotonic time of the next poll
+    silent_since: float = 0.0  # monotonic time of the first failure in a row
+    mark: str = ""  # what /slots told of its requests
     log_offset: int = 0
     log_rest: bytes = field(default=b"")
 
@@ -87,10 +94,7 @@ async def _poll(instance: Instance) -> None:
     try:
         code = (await _get(endpoint, "/health")).status
     except ServerUnreachable:
-        watch.failures += 1
-        # Before its socket is bound a starting server refuses connections; that is no failure.
-        if watch.failures >= FAILURES and instance.observed == Observed.READY:
-            await _database(instances.move, instance, Observed.READY, to=Observed.UNRESPONSIVE)
+        await _note_silence(instance, watch)
         return
     watch.failures = 0
     if code == 200:
@@ -99,29 +103,72 @@ async def _poll(instance: Instance) -> None:
         await _database(instances.move, instance, Observed.STARTING, to=Observed.LOADING)
 
 
+async def _note_silence(instance: Instance, watch: Watch) -> None:
+    watch.failures += 1
+    if watch.failures == 1:
+        watch.silent_since = time.monotonic()
+    # Before its socket is bound a starting server refuses connections; that is no failure.
+    if instance.observed == Observed.READY and watch.failures >= FAILURES:
+        await _database(instances.move, instance, Observed.READY, to=Observed.UNRESPONSIVE)
+    elif instance.observed == Observed.UNRESPONSIVE:
+        limit = policy_of(instance.profile.policy).hang_s
+        silent = time.monotonic() - watch.silent_since
+        if limit and silent >= limit:
+            await _database(keeping.restart_hung, instance, silent)
+
+
 async def _note_ready(instance: Instance, endpoint: Endpoint, watch: Watch) -> None:
-    if instance.observed != Observed.READY or watch.polls % FACTS_EVERY == 0:
-        facts = await _facts(endpoint)
-        if facts:
-            await _database(instances.note_facts, instance, facts)
+    every = FACTS_EVERY if policy_of(instance.profile.policy).idle_min is None else USE_EVERY
+    if instance.observed != Observed.READY or watch.polls % every == 0:
+        props, slots = await _ask(endpoint, "/props"), await _ask(endpoint, "/slots")
+        told = await _database(_note_facts, instance, watch, props, slots)
+        if not told and instance.observed in {Observed.STARTING, Observed.LOADING}:
+            return  # another program may have taken the port: it knows neither the key nor these answers
     if instance.observed == Observed.READY:
         watch.due = time.monotonic() + QUIET
+    elif instance.observed == Observed.UNRESPONSIVE and instance.ready_at is not None:
+        await _database(instances.move, instance, Observed.UNRESPONSIVE, to=Observed.READY, error="")
     else:
         await _database(instances.note_step, instance, "ready")
         before = (Observed.STARTING, Observed.LOADING, Observed.UNRESPONSIVE)
-        if await _database(instances.move, instance, *before, to=Observed.READY):
+        if await _database(instances.move, instance, *before, to=Observed.READY, ready_at=timezone.now()):
             await _database(take_reading, instance, await asyncio.to_thread(_first_log, endpoint.run_id))
 
 
-async def _facts(endpoint: Endpoint) -> dict[str, Any]:
-    answers: dict[str, Any] = {}
-    for path in ("/props", "/slots"):
-        try:
-            reply = await _get(endpoint, path)
-            answers[path] = json.loads(reply.body) if reply.status == 200 else None
-        except (ServerUnreachable, ValueError):
-            answers[path] = None
-    return read_facts(answers["/props"], answers["/slots"])
+def _note_facts(instance: Instance, watch: Watch, props: Any, slots: Any) -> bool:
+    """Keep what the server tells of itself; False when it tells nothing."""
+    facts = read_facts(props, slots)
+    if facts:
+        instances.note_facts(instance, {**facts, "vram": _vram(instance)})
+        if facts["mtp"] is False and instance.profile.settings.get("speculation") == "mtp":
+            note_missing_mtp(instance)
+    before, watch.mark = watch.mark, use_mark(slots)
+    if busy_slots(slots) or (before and watch.mark != before):
+        instances.note_use(instance)
+    return bool(facts)
+
+
+def _vram(instance: Instance) -> list[list[int | None]]:
+    """Return [number of the card, MiB] for each card on which the server's process has memory."""
+    sample = sample_here()
+    pid = instance.run.pid if instance.run else None
+    if sample is None or pid is None:
+        return []
+    return [
+        [card.index, process.memory_mib]
+        for card in sample.gpus.gpus
+        for process in card.processes or ()
+        if process.pid == pid
+    ]
+
+
+async def _ask(endpoint: Endpoint, path: str) -> Any:
+    """Return a JSON answer, None when there is none."""
+    try:
+        reply = await _get(endpoint, path)
+        return json.loads(reply.body) if reply.status == 200 else None
+    except (ServerUnreachable, ValueError):
+        return None
 
 
 async def _get(endpoint: Endpoint, path: str) -> Reply:

@@ -20,12 +20,17 @@ from controlpanel.llamacpp.capabilities import Capabilities
 from controlpanel.llamacpp.command import Managed, Rendered, render
 from controlpanel.llamacpp.extra_args import ExtraArgsError, parse_extra
 from controlpanel.llamacpp.facts import HostFacts, ModelFacts
-from controlpanel.llamacpp.problems import Problem, error, errors
-from jobs.models import Build, Host, ModelArtifact
+from controlpanel.llamacpp.problems import Problem, error, errors, warning
+from jobs.models import Build, Host, ModelArtifact, Run
+from jobs.services import runs
 from jobs.services.artifacts import models_folder
 from jobs.services.audit import MAX_REASON, Actor, record
 from jobs.services.builds import capabilities_of
 from jobs.services.toolchains import toolchain_of
+from servers.domain.policy import policy_of
+from servers.domain.policy import values_of as policy_values
+from servers.domain.policy_problems import problems_of
+from servers.domain.preflight import NOT_PROBED, PROBED_BEFORE
 from servers.models import Instance, ProfileRevision, ServerProfile
 
 
@@ -41,6 +46,7 @@ class ProfileData:
     settings: dict[str, Any] = field(default_factory=dict)
     extra_args: str = ""
     environment: dict[str, str] = field(default_factory=dict)
+    policy: dict[str, Any] = field(default_factory=dict)
 
 
 def data_of(profile: ServerProfile, build: Build | None = None) -> ProfileData:
@@ -54,6 +60,7 @@ def data_of(profile: ServerProfile, build: Build | None = None) -> ProfileData:
         settings=profile.settings,
         extra_args=profile.extra_args,
         environment=profile.environment,
+        policy=profile.policy,
     )
 
 
@@ -66,17 +73,18 @@ def save_profile(
 ) -> ServerProfile:
     """Create or change a profile; each change is a revision with its reason, and no change is none.
 
-    Refused with the first error of its command line, for variables that the actor may not set, and when
-    somebody saved after the revision `based_on`, which the change was made from.
+    Refused with the first error of its command line or policy, for variables that the actor may not set,
+    and when somebody saved after the revision `based_on`, which the change was made from.
     """
     data = replace(data, name=re.sub(r"\s+", " ", data.name).strip())
     if not data.name:
         raise Refused(_("Give the profile a name."), "name")
     if "," in data.name:
         raise Refused(_("A comma would make several names of it in the API: leave it out."), "name")
-    wrong = errors(render_data(data).problems)
+    wrong = errors([*render_data(data).problems, *problems_of(data.policy)])
     if wrong:
         raise Refused(translate(wrong[0].message), wrong[0].field)
+    data = replace(data, policy=policy_values(policy_of(data.policy)))
     before = profile.environment if profile else {}
     if data.environment != before and actor.user is not None and not has_role(actor.user, "admin"):
         raise Refused(_("Only an admin may change variables of the environment."), "environment")
@@ -101,7 +109,8 @@ def _create(actor: Actor, data: ProfileData, reason: str) -> ServerProfile:
 def _change(
     actor: Actor, profile: ServerProfile, data: ProfileData, reason: str, based_on: int
 ) -> ServerProfile:
-    if values_of(data) == values_of(data_of(profile)) and based_on == profile.revision:
+    kept = data_of(profile)
+    if values_of(data) == values_of(kept) and based_on == profile.revision:
         return profile
     before = _as_json(profile)
     won = ServerProfile.objects.filter(pk=profile.pk, revision=based_on).update(
@@ -115,9 +124,22 @@ def _change(
         raise Refused(text, code="newer_revision")
     profile.refresh_from_db()
     _write_revision(actor, profile, reason)
+    _tell_the_server(profile, kept, data, based_on)
     record(actor, "profile.change", profile, before=before, after=_as_json(profile, reason))
     publish_on_commit("instance", profile.instance.pk)
     return profile
+
+
+def _tell_the_server(profile: ServerProfile, before: ProfileData, after: ProfileData, based_on: int) -> None:
+    """Let a running server have what needs no restart: a policy alone makes no newer revision of it."""
+    alive = Instance.objects.filter(profile=profile).exclude(observed__in=Instance.RESTING)
+    if replace(before, policy=after.policy) == after:
+        alive.filter(revision=based_on).update(revision=profile.revision)
+    limit = policy_of(after.policy).memory_mib
+    if limit != policy_of(before.policy).memory_mib:
+        for instance in alive.filter(run__state__in=Run.ACTIVE).select_related("run"):
+            if instance.run is not None:
+                runs.limit_memory(instance.run, limit)
 
 
 def _columns(data: ProfileData) -> dict[str, Any]:
@@ -136,6 +158,7 @@ def values_of(data: ProfileData) -> dict[str, Any]:
         "settings": data.settings,
         "extra_args": data.extra_args,
         "environment": data.environment,
+        "policy": data.policy,
     }
 
 
@@ -183,8 +206,10 @@ def render_data(data: ProfileData, port: int | None = None, config_home: str = "
         extra = parse_extra(data.extra_args)
     except ExtraArgsError as problem:
         found.append(Problem("error", "extra_args", problem.message))
-    if data.build.state != Build.State.READY:
-        found.append(error("build", N_("This build has not been probed successfully yet.")))
+    if not data.build.capabilities:
+        found.append(error("build", NOT_PROBED))
+    elif data.build.state != Build.State.READY:
+        found.append(warning("build", PROBED_BEFORE))
     if data.port == settings.PANEL_PORT:
         found.append(error("port", N_("This is the panel's own port. Choose another one.")))
     rendered = render(
@@ -224,6 +249,7 @@ def _as_json(profile: ServerProfile, reason: str = "") -> dict[str, Any]:
         "settings": profile.settings,
         "extra_args": profile.extra_args,
         "environment": profile.environment,
+        "policy": profile.policy,
         "revision": profile.revision,
     }
     return {**told, "reason": reason[:MAX_REASON]} if reason else told

@@ -11,9 +11,11 @@ from django.utils.translation import gettext_noop
 
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.streams import publish_on_commit
+from controlpanel.lib.words import translate
 from controlpanel.llamacpp.meanings import MEANINGS
 from jobs.models import Build, ModelArtifact
 from jobs.services.audit import Actor, record
+from servers.domain.policy_words import differences
 from servers.models import Instance, ProfileRevision, ServerProfile
 from servers.services.profiles import ProfileData, data_of, names_of, save_profile, values_of
 
@@ -68,6 +70,8 @@ def _changes(
     for key, meaning in MEANINGS.items():
         if old_settings.get(key) != new_settings.get(key):
             found.append(Change(_(meaning.label), _word(old_settings.get(key)), _word(new_settings.get(key))))
+    for label, was, now in differences(before.get("policy", {}), after.get("policy", {})):
+        found.append(Change(_(label), translate(was), translate(now)))
     old_env, new_env = before.get("environment", {}), after.get("environment", {})
     for name in sorted({*old_env, *new_env}):
         if old_env.get(name) != new_env.get(name):

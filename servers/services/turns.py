@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from asgiref.sync import sync_to_async
 from django.utils.translation import gettext as _
 
+from controlpanel.lib.errors import Refused
 from controlpanel.lib.words import translate
+from jobs.adapters.hostlink import Endpoint
 from servers.domain.chat import PromptProgress, build_request
-from servers.models import Turn
+from servers.models import Instance, Turn
 from servers.services.answers import AnswerFailed, stream_deltas
 from servers.services.claims import (
     Claim,
     Part,
+    Starting,
     Text,
     claim_turn,
     end_turn,
@@ -23,6 +26,8 @@ from servers.services.claims import (
     still_wanted,
     store_part,
 )
+from servers.services.instances import Observed
+from servers.services.waking import is_under_way, ready_endpoint
 
 logger = logging.getLogger(__name__)
 FRAME = 0.04  # seconds; what arrives within it travels together; at most 50 ms with answers.GATHER
@@ -58,7 +63,7 @@ class Ended:
     turn_id: int
 
 
-TurnEvent = Kept | Text | PromptProgress | Stored | Alive | Ended
+TurnEvent = Kept | Text | PromptProgress | Starting | Stored | Alive | Ended
 
 
 async def stream_turn(turn_id: int) -> AsyncGenerator[TurnEvent]:
@@ -117,14 +122,14 @@ async def _paced(part: Part) -> AsyncGenerator[TurnEvent]:
 async def _read(claim: Claim, part: Part) -> None:
     """Ask the server and fill the part; says at the end how it went."""
     try:
-        if claim.endpoint is None:
-            part.state, part.error = State.FAILED, claim.refusal
-            return
+        endpoint = claim.endpoint or await _started(claim, part)
         request = build_request(claim.history, claim.turn.prompt, (), claim.options)
-        async with aclosing(stream_deltas(claim.endpoint, request)) as deltas:
+        async with aclosing(stream_deltas(endpoint, request)) as deltas:
             async for delta in deltas:
                 part.add(delta)
         part.state = State.DONE
+    except Refused as error:
+        part.state, part.error = State.FAILED, str(error)
     except AnswerFailed as error:
         part.state, part.error = State.FAILED, translate(error.message)
     except Exception:
@@ -133,6 +138,20 @@ async def _read(claim: Claim, part: Part) -> None:
     finally:
         part.ended.set()
         part.wake.set()
+
+
+async def _started(claim: Claim, part: Part) -> Endpoint:
+    """Return where the claim's server listens once it is ready, after starting it where that may be."""
+    profile = claim.turn.conversation.profile
+    if profile is None or claim.asker is None:
+        raise Refused(claim.refusal)
+
+    def tell(instance: Instance) -> None:
+        part.note_server(instance.observed)
+        claim.n_ctx = instance.facts.get("n_ctx")
+
+    claim.endpoint = await ready_endpoint(profile, claim.asker, tell)
+    return claim.endpoint
 
 
 async def _keep(claim: Claim, part: Part, reader: "asyncio.Task[None]") -> None:
@@ -154,6 +173,7 @@ async def _keep(claim: Claim, part: Part, reader: "asyncio.Task[None]") -> None:
 async def _follow(turn_id: int) -> AsyncGenerator[TurnEvent]:
     """Yield the stored text whenever it changed, without ever asking the server."""
     seen: tuple[int, int] | None = None
+    told = ""  # the state of a server that starts
     silent = 0.0
     while (turn := await sync_to_async(look_at_turn)(turn_id)) is not None:
         # A turn that became pending again is rendered anew, connects anew and is claimed then.
@@ -165,10 +185,21 @@ async def _follow(turn_id: int) -> AsyncGenerator[TurnEvent]:
         if size != seen:
             yield Stored(turn)
             seen, silent = size, 0.0
+        elif (server := _server_of(turn, told)) != told:
+            yield Starting(server)
+            told, silent = server, 0.0
         elif silent >= SILENCE:
             yield Alive()
             silent = 0.0
         await asyncio.sleep(FOLLOW)
+
+
+def _server_of(turn: Turn, told: str) -> str:
+    """Return the state of the turn's server while it starts, up to its being ready; else what was told."""
+    instance = getattr(turn.conversation.profile, "instance", None)
+    if instance is None or told == Observed.READY or not (told or is_under_way(instance)):
+        return told
+    return str(instance.observed)
 
 
 async def _claimed(turn_id: int) -> Claim | None:

@@ -1,22 +1,30 @@
 """The overview: the first steps, what needs attention, what runs, what was changed last."""
 
+from datetime import timedelta
 from typing import Any
 
-from django.db.models import Exists, F, OuterRef, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.utils import timezone
 
 from jobs.adapters.hostlink import link
 from jobs.models import AuditEntry, Build, Host, ModelArtifact
 from jobs.views.audit import changes_of
 from jobs.views.work import silent_hosts, waiting_count
-from servers.models import Instance, ServerProfile
+from servers.domain.policy import policy_of
+from servers.models import Incident, Instance, ServerProfile
+from servers.views.incident_rows import incident_rows
 from servers.views.lists import SERVERS
 from servers.views.rows import Observed, instances, server_rows
+from servers.views.upkeep import loop_of
 
 LAST_ENTRIES = 5
 SHOWN = 8  # rows of one trouble; the list shows the others
 RUNNING_SHOWN = 50
+LATELY = timedelta(hours=24)
 SHORT = 0.10  # of the disk
-TROUBLED = (Observed.FAILED, Observed.EXITED, Observed.UNRESPONSIVE)
+# Started again by the panel after a failure, or given up after that.
+LOOPING = Q(observed=Observed.BACKOFF) | Q(observed=Observed.FAILED, attempts__gt=0)
+TROUBLED = Q(observed__in=(Observed.FAILED, Observed.EXITED, Observed.UNRESPONSIVE)) & ~LOOPING
 
 
 def overview_context() -> dict[str, Any]:
@@ -27,7 +35,8 @@ def overview_context() -> dict[str, Any]:
         "silent": silent_hosts(),
         "disks": short_disks(),
         "waiting": waiting_count(),
-        "failed_servers": _first(instances().filter(observed__in=TROUBLED)),
+        "loops": _loops(),
+        "failed_servers": _first(instances().filter(TROUBLED)),
         "no_mtp": _first(running.filter(profile__settings__speculation="mtp", facts__mtp=False)),
         "outdated": _first(running.exclude(revision=F("profile__revision"))),
         "failed_builds": _first(failed_builds().defer("capabilities")),
@@ -36,6 +45,7 @@ def overview_context() -> dict[str, Any]:
     return {
         **troubles,
         "calm": not any(troubles.values()),
+        "incidents": incident_rows(_latest_incidents()),
         "steps": checklist(),
         "running": rows,
         "labels": SERVERS.labels,
@@ -50,6 +60,20 @@ def _first(rows: QuerySet[Any]) -> dict[str, Any] | None:
     if not found:
         return None
     return {"rows": found[:SHOWN], "more": rows.count() - SHOWN if len(found) > SHOWN else 0}
+
+
+def _latest_incidents() -> QuerySet[Incident]:
+    latest = Incident.objects.filter(last_at__gte=timezone.now() - LATELY)
+    return latest.select_related("run", "profile")[:LAST_ENTRIES]
+
+
+def _loops() -> dict[str, Any] | None:
+    found = _first(instances().filter(LOOPING))
+    if found:
+        found["rows"] = [
+            {"instance": row, "loop": loop_of(row, policy_of(row.profile.policy))} for row in found["rows"]
+        ]
+    return found
 
 
 def failed_builds() -> QuerySet[Build]:

@@ -10,7 +10,17 @@ from servers.models import Instance, ServerProfile
 from servers.views.rows import server_rows
 
 # As they ask for attention, then as they come up.
-STATES = ("failed", "unresponsive", "exited", "stopping", "starting", "loading", "ready", "stopped")
+STATES = (
+    "failed",
+    "backoff",
+    "unresponsive",
+    "exited",
+    "stopping",
+    "starting",
+    "loading",
+    "ready",
+    "stopped",
+)
 RUNS = ~Q(observed__in=Instance.RESTING)
 
 SERVERS = Listing(
@@ -52,8 +62,9 @@ PROFILES = Listing(
 
 
 SHOWN = (
-    *("observed", "port", "revision", "facts", "run__started_at", "run__ended_at"),
-    *("profile__name", "profile__port", "profile__revision", "profile__settings"),
+    *("observed", "port", "revision", "facts", "attempts", "retry_at", "held", "pinned"),
+    *("run__started_at", "run__ended_at"),
+    *("profile__name", "profile__port", "profile__revision", "profile__settings", "profile__policy"),
     *("profile__build__name", "profile__build__state", "profile__model__name"),
 )
 

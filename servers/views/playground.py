@@ -1,4 +1,4 @@
-"""The playground: conversations with servers that are ready."""
+"""The playground: conversations with servers that are ready, or that a question starts."""
 
 from dataclasses import dataclass
 
@@ -7,26 +7,32 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils.html import format_html_join
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django_htmx.http import HttpResponseClientRedirect
 
 from controlpanel.lib.access import role_required
 from controlpanel.lib.errors import Refused
 from controlpanel.lib.words import translate
+from jobs.services.audit import Actor
 from servers.domain.sampling import read_sampling
 from servers.models import Conversation, ServerProfile, Turn
 from servers.services import conversations as service
+from servers.services import waking
+from servers.services.instances import Observed
 from servers.views.conversations import SignedIn, listed
+from servers.views.rail import total_seconds
 from servers.views.turn_card import card, render_card
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One server of the picker; `reason` says why it cannot be chosen, "" when it can."""
+    """One server of the picker, and how it is in a few words; `closed`: it cannot be chosen."""
 
     profile: ServerProfile
-    reason: str
-    selected: bool
+    words: str
+    selected: bool = False
+    closed: bool = False
 
 
 @require_GET
@@ -34,10 +40,11 @@ class Choice:
 def playground(request: SignedIn) -> HttpResponse:
     """Show an empty conversation; `?profile=<slug>` chooses the server."""
     wanted = request.GET.get("profile", "")
-    ready, others, left_out = service.profiles_to_ask()
-    chosen = next((row for row in ready if row.slug == wanted), ready[0] if ready else None)
-    choices = [Choice(row, "", row == chosen) for row in ready]
-    choices += [Choice(row, service.why_not_ready(row), False) for row in others]
+    actor = Actor.web(request)
+    open_to, others, left_out = service.profiles_to_ask(actor)
+    chosen = next((row for row in open_to if row.slug == wanted), open_to[0] if open_to else None)
+    choices = [Choice(row, _how(row), selected=row == chosen) for row in open_to]
+    choices += [Choice(row, service.why_not_asked(row, actor), closed=True) for row in others]
     return render(
         request,
         "servers/playground.html",
@@ -45,7 +52,8 @@ def playground(request: SignedIn) -> HttpResponse:
             "section": "playground",
             "choices": choices,
             "left_out": left_out,
-            "can_ask": bool(ready),
+            "can_ask": chosen is not None,
+            "start_hint": _start_hint(chosen) if chosen else "",
             **listed(request),
         },
     )
@@ -58,7 +66,7 @@ def conversation(request: SignedIn, pk: int) -> HttpResponse:
     row = get_object_or_404(service.conversations_of(request.user), pk=pk)
     service.end_stale_turns(row)
     turns = list(row.turns.select_related("conversation"))
-    reason = service.why_not_ready(row.profile)
+    reason = service.why_not_asked(row.profile, Actor.web(request))
     return render(
         request,
         "servers/playground.html",
@@ -68,6 +76,7 @@ def conversation(request: SignedIn, pk: int) -> HttpResponse:
             "cards": [card(turn, turn is turns[-1]) for turn in turns],
             "reason": reason,
             "can_ask": not reason,
+            "start_hint": _start_hint(row.profile) if row.profile and not reason else "",
             **listed(request),
         },
     )
@@ -152,6 +161,27 @@ def turn_edit(request: SignedIn, pk: int) -> HttpResponse:
         "", '<article id="turn-{}" hx-swap-oob="delete"></article>', ((n,) for n in removed)
     )
     return HttpResponse(render_card(turn) + gone)
+
+
+def _how(profile: ServerProfile) -> str:
+    if profile.instance.observed == Observed.READY:
+        return _("ready")
+    return _("is starting") if waking.is_under_way(profile.instance) else _("starts on demand")
+
+
+def _start_hint(profile: ServerProfile) -> str:
+    """Return what a message to a server does that is not ready, "" for one that is."""
+    instance = profile.instance
+    told: dict[str, object] = {"name": profile.name}
+    if instance.observed == Observed.READY:
+        return ""
+    if waking.is_under_way(instance):
+        return _("%(name)s is starting: your message waits for it.") % told
+    seconds = total_seconds(instance)
+    if seconds is None:
+        return _("%(name)s is not loaded: your message starts it first.") % told
+    told["seconds"] = max(1, round(seconds))
+    return _("%(name)s is not loaded: your message starts it, that takes about %(seconds)s s.") % told
 
 
 def _own_turn(request: SignedIn, pk: int) -> Turn:

@@ -21,7 +21,8 @@ from jobs.services.audit import Actor
 from jobs.services.fits import STATES
 from jobs.services.gpus import sample_here
 from servers.form_changes import change_of
-from servers.form_preview import Preview, preview_of
+from servers.form_policy import memory_findings
+from servers.form_preview import Preview, preview_of, with_warnings
 from servers.form_templates import chosen_in, filled, rows_for, template_named
 from servers.forms import ProfileForm, initial_of, usable_builds
 from servers.models import Instance, ServerProfile
@@ -66,7 +67,7 @@ def profile_new(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required("operator")
 def profile_edit(request: HttpRequest, pk: int) -> HttpResponse:
-    """Change a profile; `change` begins with what the diagnosis of a run changes (`cause`: which one)."""
+    """Change a profile; `change` (a run, `cause`: which one) or `incident` begin with a diagnosis' change."""
     profile = get_object_or_404(_profiles(), pk=pk)
     now = data_of(profile)
     wanted = _mended(request, profile, now)
@@ -76,12 +77,21 @@ def profile_edit(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _mended(request: HttpRequest, profile: ServerProfile, now: ProfileData) -> ProfileData | None:
     """Return the profile as a diagnosis of its server wants it, None when the address names none."""
+    number = whole(request.GET.get("cause", "0"))
+    known = _diagnoses(request, profile)
+    if number is None or not 0 <= number < len(known):
+        return None
+    return mended(now, Diagnosis.from_json(known[number]).change, pid_of(profile.pk))
+
+
+def _diagnoses(request: HttpRequest, profile: ServerProfile) -> list[dict[str, Any]]:
+    """Return the stored diagnoses of the incident or the run that the address names."""
+    if "incident" in request.GET:
+        incident = profile.incidents.filter(pk=whole(request.GET["incident"]) or 0).first()
+        return [incident.diagnosis] if incident and incident.diagnosis else []
     subject = {"subject_kind": "instance", "subject_id": str(profile.instance.pk)}
     run = Run.objects.filter(pk=request.GET.get("change", "")[:64], **subject).first()
-    number = whole(request.GET.get("cause", "0"))
-    if run is None or number is None or not 0 <= number < len(run.diagnosis):
-        return None
-    return mended(now, Diagnosis.from_json(run.diagnosis[number]).change, pid_of(profile.pk))
+    return run.diagnosis if run else []
 
 
 @require_safe
@@ -106,10 +116,12 @@ def profile_preview(request: HttpRequest) -> HttpResponse:
     pk = whole(request.POST.get("profile"))
     profile = ServerProfile.objects.filter(pk=pk).first() if pk else None
     preview = preview_of(ProfileForm(request.POST, user=request.user, profile=profile), typing=True)
+    fit = _fit(preview, pk, "suggest" in request.POST)
+    preview = with_warnings(preview, memory_findings(preview.data, fit["fit"]))
     with_fields = request.POST.get("shown_build") != request.POST.get("build")
     context = {
         "preview": preview,
-        **_fit(preview, pk, "suggest" in request.POST),
+        **fit,
         "change": change_of(preview.data, _old_build(request)),
         "with_fields": with_fields,
         # A field that its group only names has no control and sends nothing.
@@ -160,6 +172,8 @@ def show_form(
 ) -> HttpResponse:
     """Render the page of a profile's form; a form that was posted to it shows what is missing."""
     preview = preview_of(form, typing=request.method != "POST")
+    fit = _fit(preview, profile.pk if profile else None)
+    preview = with_warnings(preview, memory_findings(preview.data, fit["fit"]))
     posted = request.POST.get("based_on", "")
     newer = profile is not None and form.has_error(NON_FIELD_ERRORS, "newer_revision")
     if profile is not None and newer:
@@ -175,7 +189,7 @@ def show_form(
         "posted": request.method == "POST",
         "running": profile is not None and profile.instance.observed not in Instance.RESTING,
         "preview": preview,
-        **_fit(preview, profile.pk if profile else None),
+        **fit,
         "change": change_of(preview.data, _old_build(request)),
         "cards": _cards(),
         "variables": [(variable.name, _(variable.help)) for variable in KNOWN.values()],

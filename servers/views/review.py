@@ -1,5 +1,6 @@
 """What saving a profile would change, asked before it: the diff, and the requests that a restart meets."""
 
+from dataclasses import replace
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -35,6 +36,8 @@ def profile_review(request: HttpRequest, pk: int) -> HttpResponse:
         before, after = data_of(profile), preview.data
         context["changes"] = changes_between(before, after)
         context["arguments"] = arguments_between(before, after)
+        if context["running"] and context["changes"] and replace(before, policy=after.policy) == after:
+            context |= {"running": False, "no_restart": True}
     return render(request, "servers/_profile_review.html", context)
 
 

@@ -14,8 +14,9 @@ from controlpanel.lib.listing import tidy
 from jobs.services.audit import Actor
 from servers.models import ServerProfile
 from servers.services import instances as service
+from servers.services import keeping, waking
 from servers.services.flight import in_flight
-from servers.views import rows
+from servers.views import buttons, rows
 from servers.views.lists import SERVERS, servers_table
 from servers.views.review import wait_of
 
@@ -47,15 +48,23 @@ async def server_question(request: HttpRequest, pk: int) -> HttpResponse:
     """Say what to ask before a stop or restart (`do`), with the requests that are in flight right now."""
     instance = await sync_to_async(get_object_or_404)(rows.instances(), profile_id=pk)
     busy = await in_flight(instance)
-    text = rows.question(instance.profile.name, request.GET.get("do", ""), busy)
+    text = buttons.question(instance.profile.name, request.GET.get("do", ""), busy)
     return HttpResponse(text, content_type="text/plain; charset=utf-8")
 
 
 @require_POST
 @role_required("operator")
 def server_start(request: HttpRequest, pk: int) -> HttpResponse:
-    """Ask for the server to run."""
-    return _ask(request, pk, service.request_start)
+    """Ask for the server to run; with `anyway` although preflight warns."""
+    anyway = request.POST.get("anyway") == "1"
+    return _ask(request, pk, lambda actor, profile: service.request_start(actor, profile, anyway=anyway))
+
+
+@require_POST
+@role_required("operator")
+def server_retry(request: HttpRequest, pk: int) -> HttpResponse:
+    """Start at once what waits to be started again."""
+    return _ask(request, pk, keeping.retry_now)
 
 
 @require_POST
@@ -72,6 +81,14 @@ def server_restart(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask for the server to end and to run again; `wait` are seconds for the requests in flight."""
     wait = wait_of(request)
     return _ask(request, pk, lambda actor, profile: service.request_restart(actor, profile, wait))
+
+
+@require_POST
+@role_required("operator")
+def server_pin(request: HttpRequest, pk: int) -> HttpResponse:
+    """Let the server stay loaded although nobody uses it (`pinned` 1), or no longer (0)."""
+    pinned = request.POST.get("pinned") == "1"
+    return _ask(request, pk, lambda actor, profile: waking.pin(actor, profile, pinned))
 
 
 def _ask(request: HttpRequest, pk: int, wish: Callable[[Actor, ServerProfile], object]) -> HttpResponse:

@@ -14,8 +14,9 @@ from django.views.decorators.http import require_GET
 
 from controlpanel.lib.access import has_role
 from servers.domain.chat import PromptProgress
-from servers.services.claims import Text, look_at_turn
+from servers.services.claims import Starting, Text, look_at_turn
 from servers.services.conversations import turns_of
+from servers.services.instances import Observed
 from servers.services.turns import Alive, Ended, Kept, Stored, TurnEvent, stream_turn
 from servers.views.turn_card import render_card, render_part
 from servers.views.turn_live import LiveAnswer
@@ -70,6 +71,8 @@ async def _frames_of(event: TurnEvent, pk: int, live: LiveAnswer) -> AsyncGenera
             yield sse_frame("progress", html.escape(_("Answering")))
     elif isinstance(event, PromptProgress):
         yield sse_frame("progress", _progress(event))
+    elif isinstance(event, Starting):
+        yield sse_frame("progress", _starting(event))
     elif isinstance(event, Stored):
         await live.grow(event.turn.answer)
         yield sse_frame("part", await sync_to_async(render_part)(event.turn, live))
@@ -100,6 +103,15 @@ def _progress(progress: PromptProgress) -> str:
         "total": progress.total,
     }
     return html.escape(words)
+
+
+def _starting(event: Starting) -> str:
+    if event.observed == Observed.READY:
+        # The composer's hint that a message starts the server is true no more.
+        gone = '<span id="composer-start" hx-swap-oob="true"></span>'
+        return html.escape(_("Waiting for the server")) + gone
+    state = Observed(event.observed).label
+    return html.escape(_("Starting the server… (%(state)s)") % {"state": state})
 
 
 def _final(turn_id: int) -> str:

@@ -22,7 +22,7 @@ from tests.waiting import wait_for
 
 LINES, PACE = 160_000, 2_000  # lines in all, and a second
 KILLS = 20
-PAUSE = 60.0  # seconds of SIGSTOP
+PAUSE = 25.0  # seconds of SIGSTOP
 TAG = re.compile(r"<[^>]*>")
 PIECE = re.compile(r'<span class="lf" data-start="(\d+)" data-end="(\d+)"[^>]*>(.*)</span>', re.DOTALL)
 GAP = re.compile(r'class="log-gap" data-start="(\d+)" data-end="(\d+)"')

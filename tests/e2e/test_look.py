@@ -22,7 +22,7 @@ from controlpanel.llamacpp.rule_types import Change
 from jobs.models import Host, Job
 from jobs.services.audit import Actor, record
 from jobs.services.hosts import local_host
-from servers.models import Conversation, Instance, ServerProfile, Turn
+from servers.models import Conversation, Incident, Instance, ServerProfile, Turn
 from servers.services.instances import STOP
 from servers.services.profiles import data_of, values_of
 from tests.e2e.panel import CHROMIUM, CHROMIUM_ARGS
@@ -117,14 +117,25 @@ def furnish(alice: User) -> dict[str, str]:
     fell.save()
     pages.folder("/data/a-folder-with-a-long-name/" + LONG)
     pages.token("my token on the hub " * 3)
+    noted: dict[str, Any] = {
+        "profile": daily,
+        "run": run,
+        "server": daily.name,
+        "revision": 2,
+        "first_at": now,
+        "last_at": now,
+    }
+    cause = stored(Change("ctx_size", 4096), run.pk)
+    for kind, found_by in (("crash", cause), ("request", {})):
+        Incident.objects.create(kind=kind, title=f"{LONG} ended", count=31, diagnosis=found_by, **noted)
     source = {"repo": "org/" + LONG, "revision": pages.COMMIT, "path": f"{LONG}.gguf"}
     pages.model("from the hub " + LONG, source=source, sha256=[pages.SHA], verified_at=now)
     held = pages.download(LONG, state="failed", error="The file has changed at its source. " * 6)
     moving = pages.download(LONG, pages.loading(2**30, 2**32, 5e7, 61.0), state="loading", folder="/data/2")
     names: dict[str, list[Any]] = {
         **{name: [] for name in ("overview", "servers", "profiles", "models", "builds", "activity", "audit")},
-        **{name: [] for name in ("gpus", "host-readiness", "playground", "profile-new", "profile-import")},
-        **{name: [] for name in ("model-register", "build-register")},
+        **{name: [] for name in ("gpus", "incidents", "host-readiness", "playground", "profile-new")},
+        **{name: [] for name in ("model-register", "build-register", "profile-import")},
         **{name: [] for name in ("build-configs", "config-new", "toolchain", "repositories")},
         **{name: [] for name in ("model-find", "downloads", "model-folders", "hub-tokens")},
         **{name: [daily.pk] for name in ("profile-revisions", "profile-export")},

@@ -65,6 +65,7 @@ def test_the_answer_holds_everything_a_profile_needs() -> None:
         "alias": "big",
         "extra": ["--jinja"],
         "env": {"CUDA_VISIBLE_DEVICES": "0"},
+        "policy": {},
     }
     flags = ["CUDA_VISIBLE_DEVICES", "-m", "--mmproj", "--port", "-a", "-c", "--jinja"]
     assert [line["flag"] for line in report] == flags

@@ -157,7 +157,7 @@ def test_a_free_port_taken_meanwhile_leads_to_the_next_one(profile: ServerProfil
             time.sleep(0.1)
     found = instance_of(profile)
     assert found.observed == Instance.Observed.STARTING and found.run is None
-    assert last_job(instances.LAUNCH).params == {"taken": [port]}
+    assert last_job(instances.LAUNCH).params == {"taken": [port], "again": False}
     assert execute(instances.LAUNCH).state == Job.State.SUCCEEDED
     assert instance_of(profile).port != port
     jobs.execute(instances.request_stop(CLI, profile).pk)
@@ -215,7 +215,7 @@ def test_what_a_killed_process_left_between_two_rows_is_settled(profile: ServerP
     Run.objects.filter(pk=run.pk).update(state=Run.State.EXITED, exit_code=-9)
     settle_instances()
     found = instance_of(profile)
-    assert found.observed == Instance.Observed.FAILED and "signal 9" in found.error_text
+    assert found.observed == Instance.Observed.BACKOFF and "signal 9" in found.error_text
 
 
 def test_a_launch_that_ended_by_a_fault_of_ours_leaves_no_instance_starting_for_ever(

@@ -17,7 +17,7 @@ from jobs.adapters import hostlink
 from jobs.models import Build, Host
 from jobs.services.audit import Actor, record
 from jobs.services.hosts import local_host
-from servers.models import Instance
+from servers.models import Incident, Instance
 from tests.functional import pages
 
 pytestmark = pytest.mark.django_db
@@ -71,6 +71,22 @@ def test_what_needs_attention_is_named_with_its_reason(seen: None, charlie: User
     assert "Nothing needs attention." not in text
     for part in ("broken", "no CUDA library", "half", "1 part is missing.", "crashed", "out of memory"):
         assert part in text
+
+
+def test_the_incidents_of_the_last_day_are_on_the_overview_and_on_their_servers_page(
+    seen: None, charlie: User, signed_in: Any
+) -> None:
+    profile, client, now = pages.profile("Daily"), signed_in(charlie), timezone.now()
+    values = {"profile": profile, "server": "Daily", "kind": Incident.Kind.CRASH, "first_at": now}
+    Incident.objects.create(title="It fell.", last_at=now - timedelta(hours=2), **values)
+    Incident.objects.create(title="It fell long ago.", last_at=now - timedelta(days=2), **values)
+    text = text_of(client.get(reverse("overview")))
+    assert "It fell." in text
+    assert "It fell long ago." not in text
+    assert "Nothing needs attention." in text
+    text = text_of(client.get(reverse("server-detail", args=[profile.pk])))
+    assert "It fell long ago." in text
+    assert f'{reverse("incidents")}?server={profile.pk}"' in text
 
 
 def test_running_servers_are_listed(seen: None, charlie: User, signed_in: Any) -> None:

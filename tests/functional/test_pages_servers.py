@@ -13,7 +13,8 @@ from django.utils import timezone
 
 from jobs.models import Build, Job, Run
 from servers.models import Instance
-from servers.views.rows import buttons_of, steps_of
+from servers.views.buttons import buttons_of
+from servers.views.rail import steps_of
 from tests.functional import pages
 
 pytestmark = pytest.mark.django_db
@@ -48,7 +49,7 @@ def test_mtp_that_was_asked_for_and_is_not_active_is_said(charlie: User, signed_
         observed=Observed.READY, settings={"speculation": "mtp"}, instance={"facts": {"mtp": False}}
     )
     client = signed_in(charlie)
-    assert "MTP not active" in text_of(client.get(reverse("servers")))
+    assert "running without MTP" in text_of(client.get(reverse("servers")))
     assert "asks for MTP, but" in text_of(client.get(reverse("server-detail", args=[profile.pk])))
 
 
@@ -63,14 +64,18 @@ def test_exactly_the_actions_that_the_state_allows_are_open(observed: str) -> No
     instance = pages.profile(observed=observed).instance
     open_ = {button.name for button in buttons_of(instance) if not button.reason}
     expected = {"start"} if observed in Instance.RESTING else {"stop", "restart"}
-    assert open_ == (set() if observed == Observed.STOPPING else expected)
+    others = {Observed.STOPPING: set(), Observed.BACKOFF: {"retry", "stop"}}
+    assert open_ == others.get(Observed(observed), expected)
     assert all(button.reason.endswith(".") for button in buttons_of(instance) if button.reason)
 
 
 def test_a_server_whose_build_is_not_ready_cannot_start_and_says_why(bob: User, signed_in: Any) -> None:
-    pages.profile(build=pages.build("fresh", state=Build.State.PROBING))
+    pages.profile(build=pages.build("fresh", state=Build.State.PROBING, capabilities={}))
     text = text_of(signed_in(bob).get(reverse("servers")))
     assert 'aria-disabled="true" data-reason="The build fresh is not ready: it is probing."' in text
+    # What an earlier probe found is enough.
+    again = pages.profile("Again", build=pages.build("again", state=Build.State.FAILED))
+    assert not buttons_of(again.instance)[0].reason
 
 
 def test_a_viewer_has_no_buttons(charlie: User, signed_in: Any) -> None:
@@ -120,6 +125,7 @@ def test_the_rail_counts_the_seconds_of_each_step() -> None:
     assert by_word["context"].status == "ahead"
     assert by_word["ready"].seconds is None
     assert "MTP" not in by_word
+    assert "warm-up" not in by_word
 
 
 def test_the_rail_marks_the_step_that_goes_on() -> None:
@@ -130,7 +136,9 @@ def test_the_rail_marks_the_step_that_goes_on() -> None:
     rail = {str(step.word): step for step in steps_of(instance)}
     assert rail["loading"].status == "now"
     assert float(rail["loading"].since) == pytest.approx(taken[-1]["at"], abs=0.01)
-    assert rail["MTP"].status == "ahead"
+    assert rail["MTP"].status == rail["warm-up"].status == "ahead"
+    instance.profile.settings = {"warmup": "off"}
+    assert {"MTP", "warm-up"} & {str(step.word) for step in steps_of(instance)} == set()
 
 
 def test_the_rail_of_a_failed_start_ends_in_red_with_the_error(charlie: User, signed_in: Any) -> None:

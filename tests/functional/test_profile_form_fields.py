@@ -67,10 +67,10 @@ def test_each_field_has_its_place_in_a_group_and_the_rare_ones_begin_folded(
     for key, meaning in MEANINGS.items():
         assert f'name="{key}"' in card(text, meaning.group)
         assert f'aria-describedby="note-{key}"' in text
-    places = [text.index(f'id="card-{key}"') for key in (*dict(GROUPS), "environment", "extra")]
+    places = [text.index(f'id="card-{key}"') for key in (*dict(GROUPS), "policy", "environment", "extra")]
     assert places == sorted(places)
     assert text.index('id="group-what"') < places[0]
-    for key in (*dict(GROUPS), "environment", "extra", "what"):
+    for key in (*dict(GROUPS), "policy", "environment", "extra", "what"):
         assert f'href="#group-{key}"' in text
 
 

@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from controlpanel.llamacpp.capabilities import Capabilities, capabilities_from
 from controlpanel.llamacpp.command import Managed, render
-from controlpanel.llamacpp.exporting import KINDS, Exported, ExportedText, ExportError, export, own_words
+from controlpanel.llamacpp.exporting import (
+    KINDS,
+    Exported,
+    ExportedText,
+    ExportError,
+    Upkeep,
+    export,
+    own_words,
+)
 from controlpanel.llamacpp.importing import read_command
 
 HELP = Path(__file__).parent.parent / "data" / "help"
@@ -188,7 +196,7 @@ def test_a_service_of_compose_has_its_files_cards_and_health() -> None:
     found = export("compose", server(UPSTREAM, *extra, model="/m/M-00001-of-00002.gguf"))
     service = service_of(found.text)
     assert service["image"] == "ghcr.io/ggml-org/llama.cpp:server-cuda"
-    assert service["restart"] == "unless-stopped" and service["ports"] == ["127.0.0.1:8081:8081"]
+    assert service["restart"] == "on-failure:3" and service["ports"] == ["127.0.0.1:8081:8081"]
     assert service["command"][service["command"].index("--host") + 1] == "0.0.0.0"
     assert service["healthcheck"]["test"][-1] == "http://localhost:8081/health"
     assert service["ulimits"] == {"memlock": -1}
@@ -198,6 +206,18 @@ def test_a_service_of_compose_has_its_files_cards_and_health() -> None:
     assert [volume["target"] for volume in service["volumes"]] == [f"/m/{name}" for name in names]
     assert all(volume["read_only"] and volume["type"] == "bind" for volume in service["volumes"])
     assert service["environment"]["LLAMA_API_KEY"].startswith("${LLAMA_API_KEY:?")
+
+
+def test_a_service_of_compose_is_kept_running_as_the_profile_is() -> None:
+    for upkeep, restart, limit in (
+        (Upkeep("never"), "no", None),
+        (Upkeep("on-failure", 7), "on-failure:7", None),
+        (Upkeep("always", memory_mib=9000), "unless-stopped", "9000m"),
+    ):
+        found = export("compose", server(upkeep=upkeep))
+        service = service_of(found.text)
+        assert (service["restart"], service.get("mem_limit")) == (restart, limit)
+        assert ("reboot" in notes(found)) == (upkeep.restart == "on-failure")
 
 
 @pytest.mark.parametrize(

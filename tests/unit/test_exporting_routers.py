@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlpanel.llamacpp.capabilities import Capabilities, capabilities_from
-from controlpanel.llamacpp.exporting import Exported, ExportedText, export
+from controlpanel.llamacpp.exporting import Exported, ExportedText, Upkeep, export
 
 HELP = Path(__file__).parent.parent / "data" / "help"
 UPSTREAM = capabilities_from((HELP / "upstream-b11434.txt").read_text())
@@ -85,8 +85,8 @@ def swap_of(text: str) -> tuple[str, dict[str, Any], list[str]]:
     ((label, model),) = yaml.safe_load(text)["models"].items()
     for key, value in model.items():
         for part in value if isinstance(value, list) else [value]:
-            assert set(re.findall(r"\$\{([a-zA-Z0-9_-]+)\}", part)) <= {"PORT"}, key
-            assert key in ("cmd", "proxy") or "${" not in part
+            assert set(re.findall(r"\$\{([a-zA-Z0-9_-]+)\}", str(part))) <= {"PORT"}, key
+            assert key in ("cmd", "proxy") or "${" not in str(part)
     kept = []
     for line in model["cmd"].replace("${PORT}", "5800").split("\n"):
         if line.strip().startswith("#"):
@@ -98,6 +98,13 @@ def swap_of(text: str) -> tuple[str, dict[str, Any], list[str]]:
 def notes(found: ExportedText) -> str:
     """All notes as one text."""
     return "\n".join(map(str, found.notes))
+
+
+def test_an_unused_server_is_ended_by_llama_swap_as_by_the_panel() -> None:
+    idle = export("llama-swap", server(upkeep=Upkeep(idle_s=1200)))
+    assert swap_of(idle.text)[1]["ttl"] == 1200 and "ttl:" not in notes(idle)
+    stays = export("llama-swap", server())
+    assert "ttl" not in swap_of(stays.text)[1] and "ttl:" in notes(stays)
 
 
 def test_a_preset_has_one_section_with_keys_without_dashes() -> None:

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlpanel.llamacpp.exporting import ExportError, export
+from controlpanel.llamacpp.exporting import ExportError, Upkeep, export
+from controlpanel.llamacpp.importing import read_command
 from tests.unit.test_exporting import NASTY, WORDS, notes, server, with_words
 
 _C_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "'": "'", "s": " "}
@@ -159,6 +160,23 @@ def test_a_unit_restarts_bounds_the_memory_and_names_the_file_of_the_key() -> No
     assert "11264" in notes(found) and "as root" in notes(found)
     unknown = export("systemd", server(memory_mib=None))
     assert "MemoryMax" not in unknown.text and "MemoryMax" not in notes(unknown)
+
+
+def test_a_unit_keeps_the_server_running_as_the_profile_does_and_the_importer_reads_that_back() -> None:
+    unit = unit_of(export("systemd", server()).text)
+    assert unit["RestartSec"] == ["2"] and unit["StartLimitBurst"] == ["4"]
+    assert unit["StartLimitIntervalSec"] == ["906"]
+    for upkeep, word in (
+        (Upkeep("never", 1, memory_mib=9000), "no"),
+        (Upkeep("on-failure", 7), "on-failure"),
+        (Upkeep("always", 100, memory_mib=64), "always"),
+    ):
+        found = export("systemd", server(upkeep=upkeep))
+        assert unit_of(found.text)["Restart"] == [word]
+        assert ("reserve" in notes(found)) == (upkeep.memory_mib is None)
+        kept = {"restart": upkeep.restart, "limit": upkeep.limit}
+        limit = {"memory_mib": upkeep.memory_mib} if upkeep.memory_mib else {}
+        assert read_command(found.text).policy == {**kept, **limit}
 
 
 def test_a_path_that_no_unit_can_name_is_refused() -> None:

@@ -110,6 +110,23 @@ def test_a_container_gives_its_variables_and_says_its_folders() -> None:
     assert "build" in said(found, "ghcr.io/x/llama.cpp:server")[1]
 
 
+def test_what_keeps_a_container_or_a_unit_running_becomes_the_policy() -> None:
+    for flags, policy in (
+        ("--restart unless-stopped -m 4g", {"restart": "always", "memory_mib": 4096}),
+        ("--restart=on-failure:5 --memory=512MB", {"restart": "on-failure", "limit": 5, "memory_mib": 512}),
+        ("--restart no -m1073741825", {"restart": "never", "memory_mib": 1025}),
+        ("--restart sometimes --memory much", {}),
+    ):
+        found = read_command(f"docker run {flags} image -m a.gguf", UPSTREAM)
+        assert found.policy == policy and found.model == "a.gguf"
+        kinds_of = [line.kind for line in found.report if line.flag in ("--restart", "--memory")]
+        assert set(kinds_of) == {"mapped" if policy else "dropped"}
+    unit = "[Service]\nExecStart=/x/llama-server -m a.gguf\nRestart=on-abnormal\nMemoryMax=50%\n"
+    found = read_command(unit, UPSTREAM)
+    assert found.policy == {} and said(found, "MemoryMax")[0] == said(found, "Restart")[0] == "dropped"
+    assert read_command("llama-server -m a.gguf", UPSTREAM).policy == {}
+
+
 @pytest.mark.parametrize("caps", [UPSTREAM, FORK])
 def test_both_dialects_become_what_the_build_has(caps: Capabilities) -> None:
     for word in ("mtp", "draft-mtp"):

@@ -32,13 +32,13 @@ class Command(BaseCommand):
         """Stop the servers first, so that the panel's log of it is complete."""
         stopped = 0
         for instance in Instance.objects.select_related("profile__build__host").filter(
-            observed__in=Instance.ALIVE
+            observed__in=(*Instance.ALIVE, Instance.Observed.BACKOFF)
         ):
             try:
-                job = request_stop(Actor.cli(), instance.profile)
+                job = request_stop(Actor.cli(), instance.profile, hold=False)
             except Refused:
                 continue
-            stopped += self._finish(job, instance)
+            stopped += job is not None and self._finish(job, instance)
         self.stdout.write(f"{stopped} llama-server{'' if stopped == 1 else 's'} stopped.")
         if not servers_only:
             self._stop_panel()

@@ -25,7 +25,7 @@ class Command(JsonCommand):
         parser.add_argument("--build", metavar="NAME", help="name of a registered build that is to run it")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return {settings, model, mmproj, port, alias, extra, env, report: [{kind, flag, text}]}."""
+        """Return {settings, model, mmproj, port, alias, extra, env, policy, report: [{kind, flag, text}]}."""
         caps = None if options["build"] is None else capabilities_of(ready_build(options["build"]))
         try:
             found = read_command(options["command"], caps)
@@ -39,6 +39,7 @@ class Command(JsonCommand):
             "alias": found.alias,
             "extra": list(found.extra),
             "env": found.env,
+            "policy": found.policy,
             "report": [
                 {"kind": line.kind, "flag": line.flag, "text": translate(line.message)}
                 for line in found.report

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import resource
 import secrets
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from controlpanel.services import FOREGROUND, INSTANCE, instance_mark, superviso
 from jobs.services.hosts import local_host
 
 FIRST_USER = "admin"
+OPEN_FILES = 65_536
 
 
 class Command(BaseCommand):
@@ -67,6 +69,7 @@ class Command(BaseCommand):
         with os.fdopen(os.open(plan, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(plan_data, file)
         os.chdir(settings.BASE_DIR)
+        _raise_open_files()
         # The mark lets `down` find this process; end_leftovers() knows not to end itself.
         environ = {**os.environ, INSTANCE: instance_mark(), "PANEL_ROLE": FOREGROUND}
         os.execve(sys.executable, [sys.executable, "-m", "controlpanel.foreground", str(plan)], environ)
@@ -78,6 +81,14 @@ class Command(BaseCommand):
                 f"Warning: the panel listens on {bind} without TLS; passwords cross the network in clear. "
                 "Put a TLS proxy before it and set PANEL_URL=https://…"
             )
+
+
+def _raise_open_files() -> None:
+    """Let the panel and its servers open as many files as the host allows, up to OPEN_FILES."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def first_user() -> str:

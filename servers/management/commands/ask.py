@@ -1,4 +1,4 @@
-"""Ask a ready server one question."""
+"""Ask a server one question."""
 
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 
 from controlpanel.lib.cli import JsonCommand
 from controlpanel.lib.errors import Refused
+from jobs.services.audit import Actor
 from servers.domain.chat import MAX_IMAGE, ChatOptions, image_data_uri
 from servers.services.answers import ask
 from servers.services.conversations import checked_prompt
@@ -16,9 +17,9 @@ from servers.services.lookup import find_profile
 
 
 class Command(JsonCommand):
-    """`manage.py ask PROFILE "question"`: the answer of the profile's ready server."""
+    """`manage.py ask PROFILE "question"`: the answer of the profile's server."""
 
-    help = "Ask the ready server of a profile one question, with or without images."
+    help = "Ask the server of a profile one question, with or without images."
 
     def arguments(self, parser: CommandParser) -> None:
         """Add profile, question, images and the limit of the answer."""
@@ -37,7 +38,7 @@ class Command(JsonCommand):
         profile = find_profile(options["profile"])
         prompt = checked_prompt(options["prompt"])
         images = [_image(path) for path in options["image"]]
-        found = async_to_sync(ask)(profile, prompt, images, ChatOptions(max_tokens=limit))
+        found = async_to_sync(ask)(Actor.cli(), profile, prompt, images, ChatOptions(max_tokens=limit))
         return {"answer": found.answer, "timings": found.timings}
 
     def text(self, value: dict[str, Any]) -> str:

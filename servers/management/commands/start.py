@@ -22,13 +22,14 @@ class Command(JsonCommand):
     def arguments(self, parser: CommandParser) -> None:
         """PROFILE, and how long to wait."""
         parser.add_argument("profile")
+        parser.add_argument("--anyway", action="store_true", help="start although preflight warns")
         parser.add_argument("--no-wait", action="store_true", help="return at once")
         parser.add_argument("--timeout", type=float, default=600, help="seconds to wait for ready (600)")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return the server's row once it is ready; Refused when it failed or the time is over."""
         row = find_profile(options["profile"])
-        request_start(Actor.cli(), row)
+        request_start(Actor.cli(), row, anyway=options["anyway"])
         return wait_for_state(row.instance, "" if options["no_wait"] else "ready", options["timeout"])
 
     def text(self, value: dict[str, Any]) -> str:
@@ -45,8 +46,8 @@ def wait_for_state(instance: Instance, wanted: str, seconds: float) -> dict[str,
         instance = Instance.objects.select_related("profile", "run").get(pk=instance.pk)
         if not wanted or instance.observed == wanted:
             return as_json(instance)
-        if instance.observed in Instance.RESTING:
-            raise Refused(instance.error or f"the server is {instance.observed}", code=instance.observed)
+        if instance.observed in Instance.RESTING and instance.observed != Instance.Observed.BACKOFF:
+            raise Refused(instance.error_text or f"the server is {instance.observed}", code=instance.observed)
         if time.monotonic() > deadline:
             raise Refused(
                 f"the server is still {instance.observed} after {seconds:.0f} s; is the panel running?",

@@ -159,6 +159,9 @@
         : passed < 100 ? passed.toFixed(0) + ' s'
           : Math.floor(passed / 60) + ' min ' + Math.floor(passed % 60) + ' s'
     })
+    document.querySelectorAll('[data-until]').forEach((element) => {
+      element.textContent = Math.ceil(Math.max(0, Number(element.dataset.until) - now)) + ' s'
+    })
     document.querySelectorAll('[data-fleeting]').forEach(fade)
   }
 
