@@ -36,7 +36,7 @@ def test_the_fork_tells_of_each_step_of_a_start_and_of_its_drafts(tmp_path: Path
     ) as server:
         server.chat()
         wait_for(lambda: "is listening on" in server.log(), SECONDS, "the end of the start")
-        wait_for(lambda: "done request" in server.log(), SECONDS, "the end of the request")
+        wait_for(lambda: "line 2\n" in server.log(), SECONDS, "the end of the request")
         seen = [stage for line in server.log().splitlines() if (stage := milestone(line))]
         assert list(dict.fromkeys(seen)) == [
             "loading", "context", "warmup", "mtp", "vision", "loaded", "listening",
