@@ -19,7 +19,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ["assets", "base", "demo", "demo-model", "dev"]
-TARGETS = ["install", "develop", "demo", "up", "down", "test", "soak", "lint", "types", "lock", "clean", "help"]
+TARGETS = ["install", "develop", "demo", "up", "down", "test", "soak", "lint", "types", "lock"]
+TARGETS += ["clean", "help"]
 
 
 def entries(lock: str) -> list[tuple[Requirement, list[str]]]:
