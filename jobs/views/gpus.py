@@ -1,12 +1,10 @@
 """The GPU page, and what it and the strip on top of each page show of the last samples."""
 
 import time
-from datetime import datetime
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
@@ -15,16 +13,18 @@ from controlpanel.lib.words import translate
 from jobs.domain.gpu import THROTTLE_ALARMS, THROTTLE_WORDS, WITHOUT_GPU, GpuSample, Sample, own_memory_mib
 from jobs.models import Host
 from jobs.services.gpus import latest
-
-UNKNOWN = "–"
-BAR = 1000  # width of a full bar in the drawing's own units
+from jobs.views.hostload import loads_context
+from jobs.views.measures import UNKNOWN, bar, gib, moment, pair, unit, whole
+from jobs.views.series import history_context
 
 
 @require_safe
 @role_required("viewer")
 def gpus(request: HttpRequest) -> HttpResponse:
     """Show every card of every host."""
-    return render(request, "jobs/gpus.html", {"section": "gpus", "topics": "gpus,jobs", **gpus_context()})
+    context = {"section": "gpus", "topics": "gpus,hostload,jobs", **gpus_context(), **loads_context()}
+    context.update(history_context())
+    return render(request, "jobs/gpus.html", context)
 
 
 def gpus_context() -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _host(host: Host, sample: Sample | None, now: float) -> dict[str, Any]:
         "cuda": gpus.cuda or UNKNOWN,
         "error": translate(gpus.error) if gpus.error else "",
         "remedy": translate(gpus.remedy) if gpus.remedy else "",
-        "stale": None if since is None else _moment(since),
+        "stale": None if since is None else moment(since),
         "cards": [_card(card, stale=since is not None) for card in gpus.gpus],
     }
 
@@ -65,20 +65,21 @@ def _card(card: GpuSample, *, stale: bool) -> dict[str, Any]:
         "index": card.index,
         "name": card.name or _("card %(number)d") % {"number": card.index},
         "uuid": card.uuid or "",
+        "subject": f"gpu:{card.uuid or card.index}",
         "lost": card.lost,
         "error": card.error or "",
         "state": state,
         "word": word,
-        "use": _unit(card.utilization, "%"),
-        "memory": _pair(_gib(card.memory_used_mib), _gib(card.memory_total_mib), "GiB"),
-        "bar": _bar(card),
-        "temperature": _unit(card.temperature, "°C"),
-        "power": _pair(_whole(card.power_w), _whole(card.power_limit_w), "W"),
-        "clock": _unit(card.clock_mhz, "MHz"),
-        "memory_clock": _unit(card.memory_clock_mhz, "MHz"),
+        "use": unit(card.utilization, "%"),
+        "memory": pair(gib(card.memory_used_mib), gib(card.memory_total_mib), "GiB"),
+        "bar": bar(card.memory_used_mib, card.memory_total_mib, own_memory_mib(card)),
+        "temperature": unit(card.temperature, "°C"),
+        "power": pair(whole(card.power_w), whole(card.power_limit_w), "W"),
+        "clock": unit(card.clock_mhz, "MHz"),
+        "memory_clock": unit(card.memory_clock_mhz, "MHz"),
         "link": _link(card),
         "traffic": _traffic(card),
-        "fan": _unit(card.fan, "%"),
+        "fan": unit(card.fan, "%"),
         "throttle": _throttle(card),
         "alarm": bool(THROTTLE_ALARMS.intersection(card.throttle or ())),
         "processes": None if card.processes is None else [_process(item) for item in card.processes],
@@ -107,16 +108,6 @@ def _process(item: Any) -> dict[str, Any]:
     }
 
 
-def _bar(card: GpuSample) -> dict[str, int] | None:
-    """Return the parts of the memory bar in BAR units: the panel's own processes, then all else."""
-    total, used = card.memory_total_mib, card.memory_used_mib
-    if not total or used is None:
-        return None
-    used = min(used, total)
-    own = min(own_memory_mib(card) or 0, used)
-    return {"own": own * BAR // total, "used": used * BAR // total, "full": BAR}
-
-
 def _throttle(card: GpuSample) -> str:
     if card.throttle is None:
         return UNKNOWN
@@ -135,23 +126,3 @@ def _traffic(card: GpuSample) -> str:
     if card.pcie_rx_mib_s is None or card.pcie_tx_mib_s is None:
         return UNKNOWN
     return _("in %(rx).0f, out %(tx).0f MiB/s") % {"rx": card.pcie_rx_mib_s, "tx": card.pcie_tx_mib_s}
-
-
-def _gib(mib: int | None) -> str:
-    return UNKNOWN if mib is None else f"{mib / 1024:.1f}"
-
-
-def _whole(number: float | None) -> str:
-    return UNKNOWN if number is None else f"{number:.0f}"
-
-
-def _unit(number: float | None, unit: str) -> str:
-    return UNKNOWN if number is None else f"{number:.0f} {unit}"
-
-
-def _pair(first: str, second: str, unit: str) -> str:
-    return UNKNOWN if first == second == UNKNOWN else f"{first} / {second} {unit}"
-
-
-def _moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, timezone.get_current_timezone())

@@ -247,7 +247,7 @@ def test_each_live_part_is_once_on_its_page(
     rendered = found.topic.render(charlie, found.arg)
     assert re.findall(r'<[^>]*\bid="([^"]+)"[^>]*\bhx-swap-oob="true"', rendered) == ids
     assert [html.count(f'id="{name}"') for name in ids] == [1]
-    assert 'ws-connect="/ws/?topics=gpus,jobs,gpus:strip"' in html
+    assert 'ws-connect="/ws/?topics=gpus,hostload,jobs,gpus:strip"' in html
 
 
 async def test_a_new_sample_reaches_an_open_page(
