@@ -198,6 +198,7 @@ STATICFILES_DIRS = [
     BASE_DIR / "static" / "panel",
     ("tabler", BASE_DIR / "node_modules" / "@tabler" / "core" / "dist"),
     ("tabler-icons", BASE_DIR / "node_modules" / "@tabler" / "icons-webfont" / "dist"),
+    ("uplot", BASE_DIR / "node_modules" / "uplot" / "dist"),
 ]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},

@@ -13,6 +13,9 @@ from jobs.services import (
     download_runner,
     downloads,
     gpus,
+    history,
+    history_live,
+    hostload,
     memory_watch,
     mirrors,
     model_files,
@@ -48,5 +51,9 @@ def register() -> None:
     register_duty(Duty("facts", 3600, artifacts.renew_facts, deadline=600))
     register_duty(Duty("log-limit", 10, watch.trim_logs))
     register_duty(Duty("gpus", 1, gpus.sample_gpus))
+    register_duty(Duty("host-load", 1, hostload.sample_host))
+    register_duty(Duty("history-live", 1, history_live.publish_history))
+    register_duty(Duty("history", 10, history.write_history))
+    register_duty(Duty("history-thin", 60, history.thin_history))
     topics.register()
     topics_gpu.register()

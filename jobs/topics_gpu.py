@@ -1,11 +1,15 @@
-"""The live parts about GPUs: `gpus` is the page's table, `gpus:strip` the strip on top of each page."""
+"""The live parts of the GPU page: `gpus` is its table, `hostload` what it says of the hosts themselves.
+
+`gpus:strip` is the strip on top of each page.
+"""
 
 from typing import Any
 
 from jobs.live import Topic, register_topic
-from jobs.services.gpus import EVENT
+from jobs.services import gpus as samples
+from jobs.services import hostload as loads
 from jobs.topics import live, may_see
-from jobs.views import gpus
+from jobs.views import gpus, hostload
 
 
 def _render(user: Any, arg: str) -> str:
@@ -14,6 +18,11 @@ def _render(user: Any, arg: str) -> str:
     return live("jobs/_gpus.html", user, gpus.gpus_context())
 
 
+def _render_loads(user: Any, _arg: str) -> str:
+    return live("jobs/_host_load.html", user, hostload.loads_context())
+
+
 def register() -> None:
     """Called once from the app's registrations."""
-    register_topic(Topic("gpus", frozenset({EVENT}), may_see, _render))
+    register_topic(Topic("gpus", frozenset({samples.EVENT}), may_see, _render))
+    register_topic(Topic("hostload", frozenset({loads.EVENT}), may_see, _render_loads))

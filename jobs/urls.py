@@ -17,6 +17,7 @@ from jobs.views import (
     models,
     readiness,
     repositories,
+    series,
     toolchain,
 )
 
@@ -75,6 +76,7 @@ urlpatterns = [
     path("runs/<str:run_id>/log/line/", logs.log_line, name="log-line"),
     path("runs/<str:run_id>/log/download/", logs.log_download, name="log-download"),
     path("gpus/", gpus.gpus, name="gpus"),
+    path("gpus/series/", series.gpu_series, name="gpu-series"),
     path("host/", readiness.host_readiness, name="host-readiness"),
     path("activity/", activity.activity, name="activity"),
     path("activity/<int:pk>/cancel/", activity.job_cancel, name="job-cancel"),

@@ -3,9 +3,10 @@
 from controlpanel.lib.text import N_
 from jobs.registry import register_kind, register_subject
 from jobs.runtime.duties import Duty, register_duty
+from jobs.services.marks import register_marks
 from jobs.services.runs import register_run_kind
 from servers import topics
-from servers.services import instances, keeping, launch, measure, polls, runtime_watch, settle, waking
+from servers.services import instances, keeping, launch, marks, measure, polls, runtime_watch, settle, waking
 from servers.views.rows import server_subjects
 
 
@@ -17,6 +18,7 @@ def register() -> None:
     register_kind(measure.MEASURE, "work", measure.MeasureRunner(), title, limit=1)
     register_subject("instance", server_subjects)
     register_run_kind(launch.RUN_KIND, settle.server_ended)
+    register_marks(marks.server_marks)
     register_duty(Duty("servers", 1, polls.poll_instances))
     register_duty(Duty("settle", 5, settle.settle_instances))
     register_duty(Duty("restart", 2, keeping.restart_due))

@@ -10,6 +10,7 @@ from jobs.models.host import Host
 from jobs.models.job import Job
 from jobs.models.repository import Repository
 from jobs.models.run import Run
+from jobs.models.sample import SampleBlock
 from jobs.models.token import HubToken
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "ModelFolder",
     "Repository",
     "Run",
+    "SampleBlock",
 ]

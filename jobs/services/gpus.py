@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -13,9 +14,11 @@ from redis.exceptions import RedisError
 from controlpanel.lib.redis import sync_client
 from controlpanel.lib.streams import publish
 from jobs.adapters import nvml
-from jobs.domain.gpu import STALE_AFTER, WITHOUT_GPU, Gpus, Sample, from_json, marked, to_json
+from jobs.domain.gpu import STALE_AFTER, WITHOUT_GPU, Gpus, GpuSample, Sample, from_json, marked, to_json
+from jobs.domain.series import FIELDS
 from jobs.models import Host, Run
 from jobs.runtime.gpus import GpuSampler
+from jobs.services import history
 from jobs.services.watch import with_database
 
 logger = logging.getLogger(__name__)
@@ -63,8 +66,23 @@ def sample_gpus() -> None:
     taken = _sampler.sample()
     if taken.gpus.problem in WITHOUT_GPU:
         _next_sample = time.monotonic() + QUIET
+    record_cards(taken)
     own = own_pids(settings.PANEL_HOST) if taken.gpus.gpus else None
     publish_sample(settings.PANEL_HOST, Sample(taken.time, marked(taken.gpus, own), taken.since))
+
+
+def record_cards(sample: Sample) -> None:
+    """Add a sample to the history; what a driver said before it fell silent is no reading of now."""
+    if sample.since is None:
+        for card in sample.gpus.gpus:
+            history.record(
+                subject_of(card), sample.time, {name: getattr(card, name) for name in FIELDS["gpu"]}
+            )
+
+
+def subject_of(card: GpuSample) -> str:
+    """Return the name that a card has in the history."""
+    return f"gpu:{card.uuid or card.index}"
 
 
 def publish_sample(host_slug: str, sample: Sample) -> None:
@@ -91,6 +109,12 @@ def sample_here() -> Sample | None:
 
 def latest() -> list[tuple[Host, Sample | None]] | None:
     """Return each host with its last sample, if it has any; None when Redis does not answer."""
+    found = newest(stream_of)
+    return None if found is None else [(host, _sample(data)) for host, data in found]
+
+
+def newest(stream_of: Callable[[str], str]) -> list[tuple[Host, bytes | None]] | None:
+    """Return each host with the `data` of the last entry of its stream; None when Redis does not answer."""
     global _next_try
     if time.monotonic() < _next_try:
         return None
@@ -103,11 +127,14 @@ def latest() -> list[tuple[Host, Sample | None]] | None:
     except (RedisError, OSError):
         _next_try = time.monotonic() + PAUSE
         return None
-    return [(host, _sample(entries)) for host, entries in zip(hosts, found, strict=True)]
+    return [
+        (host, entries[0][1].get(b"data") if entries else None)
+        for host, entries in zip(hosts, found, strict=True)
+    ]
 
 
-def _sample(entries: list[tuple[bytes, dict[bytes, bytes]]]) -> Sample | None:
+def _sample(data: bytes | None) -> Sample | None:
     try:
-        return from_json(entries[0][1][b"data"]) if entries else None
-    except (KeyError, ValueError):  # written by something else
+        return None if data is None else from_json(data)
+    except ValueError:  # written by something else
         return None

@@ -80,6 +80,7 @@ EXPECTED: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "activity": ("viewer", GET, ()),
     "job-cancel": ("operator", POST, ("job",)),
     "gpus": ("viewer", GET, ()),
+    "gpu-series": ("viewer", GET, ()),
     "host-readiness": ("viewer", GET, ()),
     "run-log": ("viewer", GET, ("run",)),
     "log-range": ("viewer", GET, ("run",)),
