@@ -11,9 +11,9 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.contrib.auth import get_user
-from django.urls import set_script_prefix
 from django.utils import translation
 
+from controlpanel.lib.access import role_of
 from jobs.live import (
     Mailbox,
     Subscription,
@@ -22,6 +22,7 @@ from jobs.live import (
     event_feed,
     subscriptions,
 )
+from jobs.renders import FRESH, renders
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         query = parse_qs(self.scope["query_string"].decode("latin1"))
         try:
             self._topics = subscriptions(",".join(query.get("topics", [])))
-            self._user = await _permitted(self._session_key(), self._topics)
+            self._role = await _permitted(self._session_key(), self._topics)
         except TooManyTopics:
             await self.close(TOO_MANY)
         except UnknownTopic:
@@ -117,7 +118,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         while True:
             await asyncio.sleep(CHECK)
             try:
-                self._user = await _permitted(self._session_key(), self._topics)
+                self._role = await _permitted(self._session_key(), self._topics)
             except Refused:
                 raise
             except Exception:
@@ -140,7 +141,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         try:
             shown: dict[Subscription, str] = {}
             clock = asyncio.get_running_loop().time
-            await self._render(self._topics, shown)
+            await self._render(self._topics, shown, clock())
             rendered = dict.fromkeys(self._topics, clock())
             while True:
                 kinds, everything = await self._due(box)
@@ -153,7 +154,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
                     or clock() - rendered[topic] >= min(late, topic.topic.every or late)
                 ]
                 rendered |= dict.fromkeys(due, clock())
-                await self._render(due, shown)
+                told = bool(kinds) or everything
+                await self._render(due, shown, box.told_at if told else clock() - FRESH)
         finally:
             feed.close(box)
 
@@ -161,20 +163,16 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await asyncio.sleep(RENDER_PAUSE)
         return await box.take(1.0)
 
-    async def _render(self, topics: list[Subscription], shown: dict[Subscription, str]) -> None:
-        for topic, html in zip(
-            topics, await asyncio.gather(*(self._render_one(topic) for topic in topics)), strict=True
-        ):
-            if html and shown.get(topic) != html:
-                shown[topic] = html
-                await self._put(html)
-
-    async def _render_one(self, topic: Subscription) -> str:
-        try:
-            return await _rendered(topic, self._user, self._language)
-        except Exception:
-            logger.exception("rendering %s:%s", topic.topic.name, topic.arg)
-            return ""
+    async def _render(self, topics: list[Subscription], shown: dict[Subscription, str], since: float) -> None:
+        """Send what of the topics is not on the page yet, in one message."""
+        found = await asyncio.gather(
+            *(renders().get(topic, self._role, self._language, since) for topic in topics)
+        )
+        new = {topic: html for topic, html in zip(topics, found, strict=True) if html}
+        new = {topic: html for topic, html in new.items() if shown.get(topic) != html}
+        shown.update(new)
+        if new:
+            await self._put("".join(new.values()))
 
 
 def _first(group: "ExceptionGroup[Refused]") -> Refused:
@@ -184,8 +182,8 @@ def _first(group: "ExceptionGroup[Refused]") -> Refused:
     return error
 
 
-def _permitted_now(session_key: str, topics: list[Subscription]) -> Any:
-    """Return the session's user as the database has it now; raise Refused when a topic is not allowed."""
+def _permitted_now(session_key: str, topics: list[Subscription]) -> str:
+    """Return the role of the session's user as it is now; raise Refused when a topic is not allowed."""
     session = import_module(settings.SESSION_ENGINE).SessionStore(session_key or None)
     request: Any = SimpleNamespace(session=session)
     user = get_user(request)
@@ -198,19 +196,11 @@ def _permitted_now(session_key: str, topics: list[Subscription]) -> Any:
             allowed = False
         if not allowed:
             raise Refused(NOT_ALLOWED)
-    return user
+    return role_of(user) or ""
 
 
-def _rendered_now(topic: Subscription, user: Any, language: str) -> str:
-    # Links in the page need the prefix that requests get from their handler.
-    set_script_prefix(f"{settings.SUB_PATH}/")
-    with translation.override(language):
-        return topic.topic.render(user, topic.arg)
-
-
-# Each call may run in any thread: one slow page must not hold up the others.
+# It may run in any thread: one slow page must not hold up the others.
 _permitted = database_sync_to_async(_permitted_now, thread_sensitive=False)
-_rendered = database_sync_to_async(_rendered_now, thread_sensitive=False)
 
 
 def _language(scope: Any) -> str:

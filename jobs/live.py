@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 MAX_TOPICS = 20
 BLOCK = 5000  # milliseconds
+GATHER = 0.02  # seconds in which the rest of what is told in one go comes
 ENTRIES = 500  # a reader that gets so many at once is behind: pages re-read everything instead
 
 Follow = Callable[[str, viewer.Send], Awaitable[None]]
@@ -31,15 +32,15 @@ class Topic:
     """Something a page shows and keeps current; on the wire `name` or `name:arg`.
 
     `events` are the kinds of rows whose change makes it render again. `allowed(user, arg)` and
-    `render(user, arg)` run in a thread; render returns elements with an id and hx-swap-oob="true". A topic
-    with `follow(arg, send)` also sends messages of its own until it is cancelled; one with `every` is also
-    rendered after so many seconds without an event.
+    `render(role, arg)` run in a thread; render returns elements with an id and hx-swap-oob="true", the same
+    for all users of a role. A topic with `follow(arg, send)` also sends messages of its own until it is
+    cancelled; one with `every` is also rendered after so many seconds without an event.
     """
 
     name: str
     events: frozenset[str]
     allowed: Callable[[Any, str], bool]
-    render: Callable[[Any, str], str]
+    render: Callable[[str, str], str]
     follow: Follow | None = None
     every: float | None = None
 
@@ -87,7 +88,7 @@ def _may_see_log(user: Any, run_id: str) -> bool:
     return has_role(user, "viewer") and Run.objects.filter(pk=run_id).exists()
 
 
-def _log_state(user: Any, run_id: str) -> str:
+def _log_state(_role: str, run_id: str) -> str:
     run = Run.objects.get(pk=run_id)
     return render_to_string("jobs/_log_state.html", {"run": run, "oob": True})
 
@@ -100,6 +101,7 @@ class Mailbox:
     """What changed since a page looked last."""
 
     def __init__(self) -> None:
+        self.told_at = 0.0  # the loop's clock when something was told last
         self._kinds: set[str] = set()
         self._everything = False
         self._news = asyncio.Event()
@@ -107,11 +109,15 @@ class Mailbox:
     def put(self, kinds: set[str]) -> None:
         """Note that rows of these kinds changed."""
         self._kinds |= kinds
-        self._news.set()
+        self._tell()
 
     def put_everything(self) -> None:
         """Note that events may have been missed."""
         self._everything = True
+        self._tell()
+
+    def _tell(self) -> None:
+        self.told_at = asyncio.get_running_loop().time()
         self._news.set()
 
     async def take(self, seconds: float) -> tuple[set[str], bool]:
@@ -121,6 +127,7 @@ class Mailbox:
                 await self._news.wait()
         except TimeoutError:
             return set(), False
+        await asyncio.sleep(GATHER)
         kinds, everything = self._kinds, self._everything
         self._kinds, self._everything = set(), False
         self._news.clear()

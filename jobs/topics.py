@@ -5,7 +5,7 @@ from typing import Any
 
 from django.template.loader import render_to_string
 
-from controlpanel.lib.access import has_role, role_of
+from controlpanel.lib.access import has_role
 from controlpanel.lib.listing import Listing, Table, Wish
 from jobs.live import Topic, register_topic
 from jobs.views import build_rows, download_rows, lists, model_folders, model_rows, toolchain, work
@@ -18,9 +18,8 @@ def may_see(user: Any, _arg: str) -> bool:
     return has_role(user, "viewer")
 
 
-def live(template: str, user: Any, context: dict[str, Any]) -> str:
-    """Render a partial as it replaces the one on the page."""
-    role = role_of(user)
+def live(template: str, role: str, context: dict[str, Any]) -> str:
+    """Render a partial as it replaces the one on the page, for readers of a role."""
     flags = {"role": role, "is_operator": role in {"operator", "admin"}, "is_admin": role == "admin"}
     return render_to_string(template, {**context, **flags, "oob": True})
 
@@ -42,49 +41,49 @@ def list_topic(
     `beside` gives what the template shows besides the rows.
     """
 
-    def render(user: Any, arg: str) -> str:
-        return live(template, user, {"table": shown(listing.parse(arg)), **beside()})
+    def render(role: str, arg: str) -> str:
+        return live(template, role, {"table": shown(listing.parse(arg)), **beside()})
 
     return Topic(listing.name, events, may_see_list(listing), render)
 
 
-def _build(user: Any, arg: str) -> str:
+def _build(role: str, arg: str) -> str:
     build, step = build_rows.build_of_topic(arg)
     if build is None:
         return ""
     context = build_rows.build_context(build, step)
     parts = ("jobs/_build.html", "jobs/_build_more.html", "jobs/_build_end.html")
-    return "".join(live(part, user, context) for part in parts)
+    return "".join(live(part, role, context) for part in parts)
 
 
-def _toolchain(user: Any, _arg: str) -> str:
-    return live("jobs/_toolchain.html", user, toolchain.toolchain_context())
+def _toolchain(role: str, _arg: str) -> str:
+    return live("jobs/_toolchain.html", role, toolchain.toolchain_context())
 
 
-def _model(user: Any, pk: str) -> str:
+def _model(role: str, pk: str) -> str:
     artifact = model_rows.models().filter(pk=int(pk)).first()
     if artifact is None:
         return ""
     context = model_rows.model_context(artifact)
     parts = ("jobs/_model.html", "jobs/_model_facts.html", "jobs/_model_end.html")
-    return "".join(live(part, user, context) for part in parts)
+    return "".join(live(part, role, context) for part in parts)
 
 
-def _download(user: Any, pk: str) -> str:
+def _download(role: str, pk: str) -> str:
     download = download_rows.downloads().filter(pk=int(pk)).first()
-    return live("jobs/_download.html", user, download_rows.download_context(download)) if download else ""
+    return live("jobs/_download.html", role, download_rows.download_context(download)) if download else ""
 
 
-def _open_downloads(user: Any, _arg: str) -> str:
-    return live("jobs/_downloads_open.html", user, download_rows.open_context())
+def _open_downloads(role: str, _arg: str) -> str:
+    return live("jobs/_downloads_open.html", role, download_rows.open_context())
 
 
-def _folders(user: Any, _arg: str) -> str:
-    return live("jobs/_model_folders.html", user, model_folders.folders_context())
+def _folders(role: str, _arg: str) -> str:
+    return live("jobs/_model_folders.html", role, model_folders.folders_context())
 
 
-def _strip(user: Any, _arg: str) -> str:
-    return live("jobs/_strip.html", user, work.strip_context())
+def _strip(role: str, _arg: str) -> str:
+    return live("jobs/_strip.html", role, work.strip_context())
 
 
 def register() -> None:

@@ -3,8 +3,6 @@
 `gpus:strip` is the strip on top of each page.
 """
 
-from typing import Any
-
 from jobs.live import Topic, register_topic
 from jobs.services import gpus as samples
 from jobs.services import hostload as loads
@@ -12,14 +10,14 @@ from jobs.topics import live, may_see
 from jobs.views import gpus, hostload
 
 
-def _render(user: Any, arg: str) -> str:
+def _render(role: str, arg: str) -> str:
     if arg == "strip":
-        return live("jobs/_gpu_strip.html", user, gpus.strip_context())
-    return live("jobs/_gpus.html", user, gpus.gpus_context())
+        return live("jobs/_gpu_strip.html", role, gpus.strip_context())
+    return live("jobs/_gpus.html", role, gpus.gpus_context())
 
 
-def _render_loads(user: Any, _arg: str) -> str:
-    return live("jobs/_host_load.html", user, hostload.loads_context())
+def _render_loads(role: str, _arg: str) -> str:
+    return live("jobs/_host_load.html", role, hostload.loads_context())
 
 
 def register() -> None:

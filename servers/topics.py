@@ -1,22 +1,20 @@
 """What the pages of the servers app keep current."""
 
-from typing import Any
-
 from jobs.live import Topic, register_topic
 from jobs.topics import list_topic, live, may_see
 from servers.views import attention, incident_rows, lists, rows
 
 
-def _overview(user: Any, _arg: str) -> str:
-    return live("servers/_overview.html", user, attention.overview_context())
+def _overview(role: str, _arg: str) -> str:
+    return live("servers/_overview.html", role, attention.overview_context())
 
 
-def _server(user: Any, pk: str) -> str:
+def _server(role: str, pk: str) -> str:
     instance = rows.instances().filter(profile_id=int(pk)).first()
     if instance is None:
         return ""
     context = rows.server_context(instance)
-    return live("servers/_server.html", user, context) + live("servers/_server_more.html", user, context)
+    return live("servers/_server.html", role, context) + live("servers/_server_more.html", role, context)
 
 
 def register() -> None:

@@ -82,10 +82,10 @@ async def test_a_topic_is_rendered_again_for_its_events_and_sent_when_it_changed
 ) -> None:
     renders = {"thing": 0, "other": 0}
 
-    def render(name: str, words: list[str]) -> Callable[[Any, str], str]:
-        def rendered(user: Any, arg: str) -> str:
+    def render(name: str, words: list[str]) -> Callable[[str, str], str]:
+        def rendered(role: str, arg: str) -> str:
             renders[name] += 1
-            return f'<p id="{name}-{arg}" hx-swap-oob="true">{user.username} {words[-1]}</p>'
+            return f'<p id="{name}-{arg}" hx-swap-oob="true">{role} {words[-1]}</p>'
 
         return rendered
 
@@ -98,13 +98,15 @@ async def test_a_topic_is_rendered_again_for_its_events_and_sent_when_it_changed
     cookie = await cookie_for(charlie)
     socket = page(cookie, "thing:7,other:1")
     await socket.connect()
-    await socket.until(lambda html: html == '<p id="thing-7" hx-swap-oob="true">charlie one</p>')
-    await socket.until(lambda html: 'id="other-1"' in html)
+    thing = '<p id="thing-7" hx-swap-oob="true">viewer %s</p>'
+    await socket.until(
+        lambda html: html == thing % "one" + '<p id="other-1" hx-swap-oob="true">viewer same</p>'
+    )
     words.append("two")
     await sync_to_async(publish)("other", 1)
     await sync_to_async(publish)("thing", 7)
     message = await socket.until(lambda html: "heartbeat" not in html)
-    assert message == '<p id="thing-7" hx-swap-oob="true">charlie two</p>'
+    assert message == thing % "two"
     before = dict(renders)
     for _ in range(200):
         await sync_to_async(publish)("thing", 7)
@@ -116,13 +118,40 @@ async def test_a_topic_is_rendered_again_for_its_events_and_sent_when_it_changed
     await socket.leave()
 
 
+async def test_pages_that_show_the_same_share_a_render(
+    redis_server: redis.Redis, topics: dict[str, Topic], bob: User, charlie: User
+) -> None:
+    renders: list[str] = []
+
+    def render(role: str, arg: str) -> str:
+        renders.append(role)
+        return f'<p id="shared" hx-swap-oob="true">{role} {number}</p>'
+
+    register_topic(Topic("shared", frozenset({"thing"}), lambda user, arg: True, render))
+    number = 0
+    viewer, operator = await cookie_for(charlie), await cookie_for(bob)
+    sockets = [page(viewer, "shared") for _ in range(8)] + [page(operator, "shared")]
+    for socket in sockets:
+        await socket.connect()
+        await socket.until(lambda html: 'id="shared"' in html)
+    renders.clear()
+    for number in range(1, 4):
+        await sync_to_async(publish)("thing", 1)
+        for socket in sockets:
+            await socket.until(lambda html: f" {number}<" in html)  # noqa: B023
+    assert renders.count("operator") <= 2 * 3
+    assert renders.count("viewer") <= 2 * 3, "eight pages, one text"
+    for socket in sockets:
+        await socket.leave()
+
+
 async def test_a_topic_that_fails_does_not_end_the_page(
     redis_server: redis.Redis, topics: dict[str, Topic], charlie: User
 ) -> None:
-    def broken(user: Any, arg: str) -> str:
+    def broken(role: str, arg: str) -> str:
         raise RuntimeError("this topic is broken")
 
-    def fine(user: Any, arg: str) -> str:
+    def fine(role: str, arg: str) -> str:
         return '<p id="fine" hx-swap-oob="true">fine</p>'
 
     register_topic(Topic("broken", frozenset({"thing"}), lambda user, arg: True, broken))
@@ -166,7 +195,7 @@ async def test_the_server_sends_heartbeats(
 async def test_a_page_is_rendered_in_the_language_of_its_user(
     redis_server: redis.Redis, topics: dict[str, Topic], charlie: User
 ) -> None:
-    def speak(user: Any, arg: str) -> str:
+    def speak(role: str, arg: str) -> str:
         return f'<p id="speak" hx-swap-oob="true">{translation.get_language()}</p>'
 
     register_topic(Topic("speak", frozenset(), lambda user, arg: True, speak))

@@ -256,7 +256,7 @@ def test_the_page_follows_the_log_of_the_step_that_runs(charlie: User, signed_in
     # A page on which somebody reads an older step does not run away from it.
     assert f'id="build-{build.pk}" data-run=""' in text
     [topic, *_rest] = live.subscriptions(answer.context["topics"])
-    assert 'data-run=""' in topic.topic.render(charlie, topic.arg)
+    assert 'data-run=""' in topic.topic.render("viewer", topic.arg)
     assert "Follow the build" in text
 
 
@@ -267,7 +267,7 @@ def test_the_next_step_reaches_an_open_page(charlie: User, signed_in: Any) -> No
     [topic, *_rest] = live.subscriptions(answer.context["topics"])
     compiling = pages.build_run(build, "compile")
     Job.objects.filter(subject_id=build.pk).update(**working("compile"))
-    html = topic.topic.render(charlie, topic.arg)
+    html = topic.topic.render("viewer", topic.arg)
     assert f'data-run="{compiling.pk}" hx-swap-oob="true"' in html
     assert re.search(r'<li class="is-now" aria-current="step">.*compile', html)
 

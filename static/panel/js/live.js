@@ -50,13 +50,12 @@
   // place in the page: it waits, only the newest of each element is kept.
   const held = new Map()
 
-  function takenAway(message) {
+  function busy() {
+    const ids = new Set()
     for (const element of document.querySelectorAll('.htmx-request, [data-asking]')) {
-      for (let node = element; node; node = node.parentElement) {
-        if (node.id && message.includes(`id="${node.id}"`)) return node.id
-      }
+      for (let node = element; node; node = node.parentElement) if (node.id) ids.add(node.id)
     }
-    return ''
+    return ids
   }
 
   function release() {
@@ -67,10 +66,18 @@
   }
 
   document.addEventListener('htmx:wsBeforeMessage', (event) => {
-    const id = takenAway(event.detail.message)
-    if (!id) return
+    const ids = busy()
+    if (!ids.size) return release()
+    const parts = document.createElement('template')
+    parts.innerHTML = event.detail.message
+    const waiting = [...parts.content.children].filter((element) => ids.has(element.id))
+    if (!waiting.length) return
     heard = Date.now()
-    held.set(id, event.detail.message)
+    for (const element of waiting) {
+      held.set(element.id, element.outerHTML)
+      element.remove()
+    }
+    if (parts.innerHTML.trim()) htmx.swap(document.body, parts.innerHTML, { swapStyle: 'none' })
     event.preventDefault()
   })
   document.addEventListener('htmx:afterRequest', () => setTimeout(release))
