@@ -46,15 +46,24 @@ class FakeNvml:
         new.replace(self._state)
 
 
+def compiler() -> str | None:
+    """Return the path of a C compiler, None without one."""
+    return shutil.which("gcc") or shutil.which("g++")
+
+
+def build_library(folder: Path) -> Path:
+    """Compile libnvidia-ml.so.1 into a folder, and return that."""
+    command = [compiler() or "gcc", *FLAGS, "-o", str(folder / "libnvidia-ml.so.1"), str(SOURCE)]
+    subprocess.run(command, check=True)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the fake libnvidia-ml.so.1, compiled once."""
-    compiler = shutil.which("gcc") or shutil.which("g++")
-    if compiler is None:
+    if compiler() is None:
         pytest.skip("the fake NVIDIA library needs gcc or g++")
-    folder = tmp_path_factory.mktemp("nvml")
-    subprocess.run([compiler, *FLAGS, "-o", str(folder / "libnvidia-ml.so.1"), str(SOURCE)], check=True)
-    return folder
+    return build_library(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture
