@@ -100,9 +100,8 @@ def running(folder: Path) -> Iterator[tuple[Panel, FakeNvml]]:
         panel.shell(SEED.format(folder=str(files), servers=SERVERS))
         for number in range(SERVERS):
             panel.manage("start", f"server-{number}")
-        names = {f"server-{number}" for number in range(SERVERS)}
         wait_for(
-            lambda: names <= {row["profile"] for row in panel.manage("servers") if row["observed"] == "ready"},
+            lambda: all(row["observed"] == "ready" for row in panel.manage("servers")),
             120,
             "the servers to be ready",
         )
