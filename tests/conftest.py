@@ -18,6 +18,7 @@ from controlpanel.lib import streams
 from controlpanel.lib.redis import sync_client
 from controlpanel.lib.valkey import valkey_binary
 from jobs.models import Host, Run
+from jobs.services import gpus, history_live, hostload
 from tests.hubs import hub_files, model_hub, models_folder  # noqa: F401
 from tests.waiting import wait_for
 
@@ -67,8 +68,11 @@ def valkey() -> Iterator[Path]:
 @pytest.fixture
 def redis_server(valkey: Path, monkeypatch: pytest.MonkeyPatch) -> redis.Redis:
     """The panel's client of an empty Valkey."""
-    # Tests before this one may have published to nobody; then publishing pauses.
-    monkeypatch.setattr(streams, "_next_try", 0.0)
+    # Tests before this one may have asked nobody and told nobody; then the panel pauses.
+    for asking in (streams, gpus, history_live):
+        monkeypatch.setattr(asking, "_next_try", 0.0)
+    for telling in (gpus, hostload):
+        monkeypatch.setattr(telling, "_shown", None)
     client = sync_client()
     client.flushall()
     return client

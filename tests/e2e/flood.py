@@ -1,8 +1,10 @@
-"""A child that writes a log fast: `python -m tests.e2e.flood LINES LINES_PER_SECOND`."""
+"""Writes a log fast: `python -m tests.e2e.flood LINES LINES_PER_SECOND`; SIGTERM ends it sooner."""
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 
 
@@ -26,6 +28,8 @@ def line(number: int) -> str:
 def main(lines: int, pace: int) -> None:
     """Write the lines in bursts, some cut inside a character, as a pipe or a full buffer cuts them."""
     out = open(1, "wb", buffering=0)  # noqa: SIM115
+    enough = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: enough.set())
     burst = max(1, pace // 50)
     began = time.monotonic()
     for first in range(0, lines, burst):
@@ -33,7 +37,8 @@ def main(lines: int, pace: int) -> None:
         cut = len(data) * 2 // 3
         out.write(data[:cut])
         out.write(data[cut:])
-        time.sleep(max(0, began + (first + burst) / pace - time.monotonic()))
+        if enough.wait(max(0, began + (first + burst) / pace - time.monotonic())):
+            return
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -46,8 +48,45 @@ client.force_login(user)
 host = Host.objects.get_or_create(slug=settings.PANEL_HOST, defaults={"name": "this machine"})[0]
 run = Run.objects.create(host=host, kind="server", subject_kind="instance", subject_id="1", state="running")
 name = settings.SESSION_COOKIE_NAME
-print(json.dumps({"cookie": [name, client.cookies[name].value], "run": run.pk}))
+print(json.dumps([name, client.cookies[name].value, run.pk]))
 """
+
+
+def environ_of(data: Path, port: int) -> dict[str, str]:
+    """What the processes of a panel on a data folder see."""
+    return {
+        **{key: value for key, value in os.environ.items() if not key.startswith(("PANEL_", "DJANGO_"))},
+        "PANEL_DATA": str(data),
+        "PANEL_PORT": str(port),
+        "PANEL_DEBUG": "1",  # static files without collecting them
+        "REDIS_URL": f"unix://{data / 'valkey.sock'}?db=0",
+        "DATABASE_URL": "",
+    }
+
+
+def manage(environ: dict[str, str], *args: str) -> str:
+    """Run a management command; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", *args],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@cache
+def seeded() -> tuple[Path, str, str, str]:
+    """A data folder to copy, made once; also the cookie's name on port 1, its value, and the run's id."""
+    data = Path(tempfile.mkdtemp(prefix="panel-seed-", dir="/tmp"))
+    atexit.register(shutil.rmtree, data, ignore_errors=True)
+    manage(environ_of(data, 1), "migrate", "-v", "0")
+    name, value, run_id = json.loads(manage(environ_of(data, 1), "shell", "-v", "0", "-c", SEED))
+    return data, name, value, run_id
 
 
 class LogPanel:
@@ -57,22 +96,14 @@ class LogPanel:
         self.data = Path(tempfile.mkdtemp(prefix="panel-e2e-", dir="/tmp"))
         self.port = free_port()
         self.socket = self.data / "valkey.sock"
-        self.environ = {
-            **{key: value for key, value in os.environ.items() if not key.startswith(("PANEL_", "DJANGO_"))},
-            "PANEL_DATA": str(self.data),
-            "PANEL_PORT": str(self.port),
-            "PANEL_DEBUG": "1",  # static files without collecting them
-            "REDIS_URL": f"unix://{self.socket}?db=0",
-            "DATABASE_URL": "",
-        }
+        self.environ = environ_of(self.data, self.port)
+        folder, name, value, self.run_id = seeded()
+        shutil.copytree(folder, self.data, dirs_exist_ok=True)
+        self.cookie = (f"{name.removesuffix('1')}{self.port}", value)
         self.valkey = start_valkey(self.socket)
         self.redis = redis.Redis(unix_socket_path=str(self.socket), socket_timeout=5)
         self.web: subprocess.Popen[bytes] | None = None
         self.shipper: subprocess.Popen[bytes] | None = None
-        self.manage("migrate", "-v", "0")
-        seeded = json.loads(self.manage("shell", "-v", "0", "-c", SEED))
-        self.run_id: str = seeded["run"]
-        self.cookie: tuple[str, str] = tuple(seeded["cookie"])
         self.folder = self.data / "runs" / self.run_id
         self.folder.mkdir(parents=True)
         self.log = self.folder / "log"
@@ -90,17 +121,7 @@ class LogPanel:
 
     def manage(self, *args: str) -> str:
         """Run a management command; return what it printed."""
-        done = subprocess.run(
-            [sys.executable, "manage.py", *args],
-            cwd=ROOT,
-            env=self.environ,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return manage(self.environ, *args)
 
     def start_web(self) -> None:
         """Start the web process and wait until it answers."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 from django.urls import reverse
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from servers.models import Conversation, ServerProfile, Turn
 from tests.chat import Fake, fake_server, ready_profile
@@ -85,7 +85,7 @@ def test_a_conversation_is_found_renamed_and_deleted(user: User, profile: Server
     wait_for(lambda: page.text_content("#chat-title") == "Blue", 20, "the new title")
     entry.hover()
     entry.get_by_role("button", name="Delete Blue").click()
-    assert "Delete “Blue”?" in page.inner_text("#confirm")
+    expect(page.locator("#confirm")).to_contain_text("Delete “Blue”?")
     page.click("#confirm-yes")
     page.wait_for_url(f"**{reverse('playground')}")
     assert not Conversation.objects.filter(pk=row.pk).exists()
@@ -139,7 +139,7 @@ def test_an_earlier_question_is_changed_with_the_keyboard_and_asked_once(
     page.click("#confirm-yes")
     wait_for(lambda: page.locator(".turn").count() == 1, 20, "the removal of what followed")
     page.wait_for_selector(DONE, timeout=30_000)
-    assert page.inner_text(".turn-prompt .turn-text") == "uno"
+    expect(page.locator(".turn-prompt .turn-text")).to_have_text("uno")
     wait_for(lambda: Turn.objects.get().answer.startswith("This reply"), 20, "the new answer")
 
 

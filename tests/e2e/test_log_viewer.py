@@ -213,7 +213,7 @@ def test_a_search_goes_through_the_whole_file(viewer: Viewer) -> None:
     wait_for(lambda: "more than 10,000 lines" in count.inner_text(), 30, "the bound of the count")
     viewer.page.keyboard.press("Escape")
     wait_for(lambda: viewer.page.locator("pre.log mark").count() == 0, 30, "no marks")
-    assert count.inner_text() == ""
+    wait_for(lambda: count.inner_text() == "", 30, "no count")
     viewer.check()
 
 
@@ -330,14 +330,12 @@ def test_follow_ends_on_scroll_up_and_begins_again_at_the_end(viewer: Viewer, pa
     for _ in range(3):
         viewer.page.mouse.wheel(0, 2000)
     wait_for(viewer.follows, 30, "follow to begin again")
-    assert viewer.lines()[-1] == (LINES + 7, "more 4\n")
+    wait_for(lambda: viewer.lines()[-1] == (LINES + 7, "more 4\n"), 30, "the last of the new lines")
     with panel.log.open("a") as log:
         log.write("the end\n")
     wait_for(lambda: viewer.lines()[-1] == (LINES + 8, "the end\n"), 30, "the last line")
-    assert (
-        viewer.page.eval_on_selector("pre.log", "pre => pre.scrollHeight - pre.scrollTop - pre.clientHeight")
-        < 2
-    )
+    left = "pre => pre.scrollHeight - pre.scrollTop - pre.clientHeight"
+    wait_for(lambda: viewer.page.eval_on_selector("pre.log", left) < 2, 30, "the page to be at the end")
 
 
 def test_the_page_says_that_older_text_was_removed(viewer: Viewer, panel: LogPanel) -> None:

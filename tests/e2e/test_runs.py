@@ -290,7 +290,7 @@ def test_a_wait_goes_on_with_the_program_when_the_shim_dies() -> None:
     with subprocess.Popen([sys.executable, "-S", "-c", script, *pids]):
         assert runs.wait("r", 60).status == "lost"
     assert not procs.alive(child_of(status))
-    assert time.process_time() - used < 0.1
+    assert time.process_time() - used < 0.2  # a third of the wait
 
 
 def test_a_run_outlives_a_starter_that_is_killed(data: Path) -> None:
