@@ -1,6 +1,6 @@
 """Registries of jobs: which runner does a kind, on which of the host's queues, and what jobs are about."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -82,7 +82,7 @@ def kind_of(name: str) -> JobKind | None:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a job is about, for a page: its name and its address."""
+    """What a job or a run is about, for a page: its name and its address."""
 
     label: str
     href: str
@@ -100,9 +100,14 @@ def register_subject(kind: str, find: FindSubjects) -> None:
 
 def subjects_of(jobs: "list[Job]") -> dict[tuple[str, str], Subject]:
     """Return the subjects of jobs by (kind, key); one that is gone is missing."""
+    return find_subjects((job.subject_kind, job.subject_id) for job in jobs)
+
+
+def find_subjects(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Subject]:
+    """Return subjects by (kind, key); one that is gone is missing."""
     keys: dict[str, set[str]] = {}
-    for job in jobs:
-        keys.setdefault(job.subject_kind, set()).add(job.subject_id)
+    for kind, key in pairs:
+        keys.setdefault(kind, set()).add(key)
     return {
         (kind, key): subject
         for kind, wanted in keys.items()

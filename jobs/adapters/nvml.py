@@ -7,14 +7,17 @@ long as the driver does, so callers read in a thread of their own (jobs.runtime.
 
 from __future__ import annotations
 
+import pwd
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from jobs.adapters.nvml_events import XidWatch
 from jobs.domain import gpu
 from jobs.domain.gpu import GpuProcess, Gpus, GpuSample
 
@@ -34,6 +37,7 @@ PROBLEMS = {
 }
 # Arguments of NVML calls
 TEMPERATURE_GPU, CLOCK_SM, CLOCK_MEMORY, PCIE_TX, PCIE_RX = 0, 1, 2, 0, 1
+CORRECTED, UNCORRECTED, SINCE_LOAD, EVER = 0, 1, 0, 1
 
 
 class _LibraryLostError(Exception):
@@ -57,6 +61,7 @@ class Nvml:
         self._problem: Gpus | None = None
         self._pause = PAUSE[0]
         self._next_start = 0.0
+        self._xids = XidWatch()
         self._seen: dict[int, tuple[str | None, str | None]] = {}  # index: uuid and name
 
     def read(self) -> Gpus:
@@ -81,6 +86,7 @@ class Nvml:
 
     def _stop(self) -> None:
         if self._nvml is not None:
+            self._xids.end(self._nvml)
             with suppress(self._nvml.NVMLError):
                 self._nvml.nvmlShutdown()
         self._nvml = None
@@ -92,6 +98,8 @@ class Nvml:
             count = self._nvml.nvmlDeviceGetCount()
         except self._nvml.NVMLError as error:
             raise _LibraryLostError(error.value, str(error)) from error
+        self._xids.begin(self._nvml, count)
+        self._xids.look(self._nvml)
         return Gpus(
             driver=self._ask("nvmlSystemGetDriverVersion"),
             cuda=gpu.cuda_version(self._ask("nvmlSystemGetCudaDriverVersion")),
@@ -112,10 +120,10 @@ class Nvml:
 
     def _card(self, index: int) -> GpuSample:
         uuid, name = self._seen.get(index, (None, None))
-        card = GpuSample(index, uuid, name)
+        card = GpuSample(index, uuid, name, xids=self._xids.of(index))
         try:
             handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
-            card = self._values(index, handle)
+            card = replace(self._values(index, handle), xids=card.xids)
         except _CardLostError as error:
             return replace(card, lost=True, error=str(error))
         except self._nvml.NVMLError as error:
@@ -133,6 +141,7 @@ class Nvml:
         temperature = self._ask("nvmlDeviceGetTemperature", handle, TEMPERATURE_GPU)
         if temperature is None:
             temperature = self._ask("nvmlDeviceGetTemperatureV", handle, TEMPERATURE_GPU)
+        rows, repair = gpu.row_repairs(self._ask("nvmlDeviceGetRemappedRows", handle))
         return GpuSample(
             index=index,
             uuid=self._ask("nvmlDeviceGetUUID", handle),
@@ -156,7 +165,17 @@ class Nvml:
             pcie_tx_mib_s=_kib_in_mib(self._ask("nvmlDeviceGetPcieThroughput", handle, PCIE_TX)),
             throttle=gpu.throttle_reasons(self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)),
             processes=self._processes(handle),
+            ecc_corrected=self._ecc(handle, CORRECTED, SINCE_LOAD),
+            ecc_uncorrected=self._ecc(handle, UNCORRECTED, SINCE_LOAD),
+            ecc_corrected_ever=self._ecc(handle, CORRECTED, EVER),
+            ecc_uncorrected_ever=self._ecc(handle, UNCORRECTED, EVER),
+            remapped_rows=rows,
+            repair=repair,
         )
+
+    def _ecc(self, handle: Any, kind: int, since: int) -> int | None:
+        found: int | None = self._ask("nvmlDeviceGetTotalEccErrors", handle, kind, since)
+        return found
 
     def _processes(self, handle: Any) -> tuple[GpuProcess, ...] | None:
         lists = [
@@ -167,7 +186,10 @@ class Nvml:
             return None
         found = [item for listed in lists for item in listed or ()]
         return gpu.merged(
-            GpuProcess(item.pid, _process_name(item.pid), gpu.mib(item.usedGpuMemory)) for item in found
+            GpuProcess(
+                item.pid, _process_name(item.pid), gpu.mib(item.usedGpuMemory), user=_process_user(item.pid)
+            )
+            for item in found
         )
 
     def _listed(self, name: str, handle: Any) -> list[Any] | None:
@@ -207,6 +229,21 @@ def _process_name(pid: int) -> str | None:
         return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip() or None
     except OSError:
         return None
+
+
+def _process_user(pid: int) -> str | None:
+    try:
+        return _user_name(Path(f"/proc/{pid}").stat().st_uid)
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=256)
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 _nvml = Nvml()

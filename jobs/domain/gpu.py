@@ -6,7 +6,7 @@ None stands for "not known" everywhere; a zero is a measured zero. Memory is in 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -79,12 +79,25 @@ THROTTLE_ALARMS = frozenset({"hardware_slowdown", "software_heat", "hardware_hea
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process with memory on a card; `ours` says whether it belongs to an active run of the panel."""
+    """A process with memory on a card; `ours` says whether it belongs to an active run of the panel.
+
+    `user` owns it, `subject` is what the run is about, such as "instance:5".
+    """
 
     pid: int
     name: str | None = None
     memory_mib: int | None = None
     ours: bool | None = None
+    user: str | None = None
+    subject: str | None = None
+
+
+@dataclass(frozen=True)
+class Xid:
+    """An error that the driver told of a card, by NVIDIA's number, and when (seconds since 1970)."""
+
+    time: float
+    number: int
 
 
 @dataclass(frozen=True)
@@ -92,7 +105,9 @@ class GpuSample:
     """One card. Percent, °C, W and MHz; PCIe throughput in MiB/s; used memory as nvidia-smi counts it.
 
     A lost card keeps its name and uuid, if they were known, and has no numbers. `error` holds the driver's
-    words for a card that is lost or that cannot be read.
+    words for a card that is lost or that cannot be read. Errors of its memory are counted since the driver
+    was loaded, and since the card was made; `repair` is "pending" or "failed" when rows of it wait for that.
+    `xids` has the last error of each number, the newest first.
     """
 
     index: int
@@ -119,6 +134,13 @@ class GpuSample:
     pcie_tx_mib_s: float | None = None
     throttle: tuple[str, ...] | None = None
     processes: tuple[GpuProcess, ...] | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    ecc_corrected_ever: int | None = None
+    ecc_uncorrected_ever: int | None = None
+    remapped_rows: int | None = None
+    repair: str | None = None
+    xids: tuple[Xid, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -181,6 +203,17 @@ def throttle_reasons(bits: int | None) -> tuple[str, ...] | None:
     return (*known, "other") if bits & ~sum(_THROTTLE_BITS.values()) else known
 
 
+def row_repairs(found: tuple[int, int, int, int] | None) -> tuple[int | None, str | None]:
+    """Return how many rows of memory are out of use, and whether a repair is "pending" or has "failed".
+
+    NVML counts those with corrected and with uncorrected errors apart, then says what waits and what failed.
+    """
+    if found is None:
+        return None, None
+    corrected, uncorrected, pending, failed = found
+    return corrected + uncorrected, "failed" if failed else "pending" if pending else None
+
+
 def merged(processes: Iterable[GpuProcess]) -> tuple[GpuProcess, ...]:
     """Return each process once, largest first: one that computes and draws is in both of NVML's lists."""
     found: dict[int, GpuProcess] = {}
@@ -191,11 +224,13 @@ def merged(processes: Iterable[GpuProcess]) -> tuple[GpuProcess, ...]:
     return tuple(sorted(found.values(), key=lambda process: (-(process.memory_mib or 0), process.pid)))
 
 
-def marked(gpus: Gpus, own: set[int] | None) -> Gpus:
-    """Say for each process whether its pid is among the panel's own; None: that is not known."""
+def marked(gpus: Gpus, own: Mapping[int, str] | None) -> Gpus:
+    """Say for each process whether its pid is among the panel's own, and of what; None: that is not known."""
 
     def mark(process: GpuProcess) -> GpuProcess:
-        return replace(process, ours=None if own is None else process.pid in own)
+        if own is None:
+            return replace(process, ours=None, subject=None)
+        return replace(process, ours=process.pid in own, subject=own.get(process.pid))
 
     cards = (
         replace(card, processes=card.processes and tuple(map(mark, card.processes))) for card in gpus.gpus
@@ -236,6 +271,7 @@ def _card(found: dict[str, Any]) -> GpuSample:
         values["processes"] = tuple(GpuProcess(**_known(GpuProcess, item)) for item in values["processes"])
     if values.get("throttle") is not None:
         values["throttle"] = tuple(values["throttle"])
+    values["xids"] = tuple(Xid(**_known(Xid, item)) for item in values.get("xids") or ())
     return GpuSample(**values)
 
 

@@ -25,12 +25,15 @@ logger = logging.getLogger(__name__)
 
 EVENT = "gpus"
 PAUSE = 3.0  # seconds without a further try after a failure, so that a page waits for the broker once
+SOON = 1.5  # seconds after a sample in which the next one is to be expected
 QUIET = 2.5  # seconds until a host without a GPU is looked at again; a sample is old after 5
 
 _sampler = GpuSampler(nvml.read)
 _shown: tuple[Gpus, float | None] | None = None  # what pages were told to show
 _next_try = 0.0
 _next_sample = 0.0
+_waiting: set[tuple[str, str]] = set()  # what pages are told together with the next sample
+_sampled_at = float("-inf")
 
 
 def stream_of(host_slug: str) -> str:
@@ -38,11 +41,12 @@ def stream_of(host_slug: str) -> str:
     return f"gpu:{host_slug}"
 
 
-def own_pids(host_slug: str) -> set[int] | None:
-    """Return the pids of a host's active runs; None when the database does not answer."""
+def own_pids(host_slug: str) -> dict[int, str] | None:
+    """Return the pids of a host's active runs with what each is about; None without the database's answer."""
     runs = Run.objects.filter(host__slug=host_slug, state__in=Run.ACTIVE, pid__isnull=False)
     try:
-        return {pid for pid in runs.values_list("pid", flat=True) if pid is not None}
+        found = runs.values_list("pid", "subject_kind", "subject_id")
+        return {pid: f"{kind}:{key}" for pid, kind, key in found if pid is not None}
     except DatabaseError:
         return None
 
@@ -57,8 +61,25 @@ def ended_pids(host_slug: str) -> set[int]:
     return {pid for pid in pids if pid is not None}
 
 
+def tell_with_samples(kind: str, key: str) -> None:
+    """Publish an event with the next sample, so that a page hears once a second; at once when none comes."""
+    if time.monotonic() - _sampled_at < SOON:
+        _waiting.add((kind, key))
+    else:
+        publish(kind, key)
+
+
 @with_database
 def sample_gpus() -> None:
+    """Read this host's GPUs and publish what they say, and what waits for that."""
+    global _sampled_at
+    _sample_now()
+    while _waiting:
+        publish(*_waiting.pop())
+    _sampled_at = time.monotonic()
+
+
+def _sample_now() -> None:
     """Read this host's GPUs and publish what they say; less often where there is none."""
     global _next_sample
     if time.monotonic() < _next_sample:

@@ -11,12 +11,11 @@ from django.conf import settings
 from redis.exceptions import RedisError
 
 from controlpanel.lib.redis import sync_client
-from controlpanel.lib.streams import publish
 from jobs.adapters.hostload import HostReader
 from jobs.domain.hostload import HostLoad, LoadSample, from_json, to_json
 from jobs.models import Host
 from jobs.services import history
-from jobs.services.gpus import newest
+from jobs.services.gpus import newest, tell_with_samples
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ def publish_load(host_slug: str, sample: LoadSample) -> None:
     shown = sample.load.rounded()
     if shown != _shown:
         _shown = shown
-        publish(EVENT, host_slug)
+        tell_with_samples(EVENT, host_slug)
 
 
 def latest_loads() -> list[tuple[Host, LoadSample | None]] | None:

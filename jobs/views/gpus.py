@@ -10,11 +10,13 @@ from django.views.decorators.http import require_safe
 
 from controlpanel.lib.access import role_required
 from controlpanel.lib.words import translate
-from jobs.domain.gpu import THROTTLE_ALARMS, THROTTLE_WORDS, WITHOUT_GPU, GpuSample, Sample, own_memory_mib
+from jobs.domain.gpu import THROTTLE_ALARMS, THROTTLE_WORDS, WITHOUT_GPU, GpuSample, Sample, Xid
+from jobs.domain.xid import told
 from jobs.models import Host
 from jobs.services.gpus import latest
+from jobs.views.gpu_holders import Holders, holders_of
 from jobs.views.hostload import loads_context
-from jobs.views.measures import UNKNOWN, bar, gib, moment, pair, unit, whole
+from jobs.views.measures import UNKNOWN, gib, moment, pair, unit, whole
 from jobs.views.series import history_context
 
 
@@ -27,25 +29,30 @@ def gpus(request: HttpRequest) -> HttpResponse:
     return render(request, "jobs/gpus.html", context)
 
 
-def gpus_context() -> dict[str, Any]:
-    """All hosts with their cards; `known` is False when Redis does not answer."""
+def gpus_context(*, names: bool = True) -> dict[str, Any]:
+    """All hosts with their cards; `known` is False when Redis does not answer.
+
+    Without `names` the database is not asked whose the panel's own programs are.
+    """
     found = latest()
     now = time.time()
-    return {"known": found is not None, "hosts": [_host(host, sample, now) for host, sample in found or ()]}
+    hosts = [_host(host, sample, now, names=names) for host, sample in found or ()]
+    return {"known": found is not None, "hosts": hosts}
 
 
 def strip_context() -> dict[str, Any]:
     """The cards in brief; nothing at all where there is no card and nothing wrong with one."""
-    context = gpus_context()
+    context = gpus_context(names=False)
     hosts = [host for host in context["hosts"] if host["kind"] in {"cards", "broken"}]
     return {"known": context["known"], "hosts": hosts, "several": len(context["hosts"]) > 1}
 
 
-def _host(host: Host, sample: Sample | None, now: float) -> dict[str, Any]:
+def _host(host: Host, sample: Sample | None, now: float, *, names: bool) -> dict[str, Any]:
     if sample is None:
         return {"host": host, "kind": "unsampled"}
     since = sample.stale_since(now)
     gpus = sample.gpus
+    holders = holders_of(gpus, names=names)
     empty = "none" if gpus.problem in WITHOUT_GPU else "broken"
     return {
         "host": host,
@@ -55,11 +62,11 @@ def _host(host: Host, sample: Sample | None, now: float) -> dict[str, Any]:
         "error": translate(gpus.error) if gpus.error else "",
         "remedy": translate(gpus.remedy) if gpus.remedy else "",
         "stale": None if since is None else moment(since),
-        "cards": [_card(card, stale=since is not None) for card in gpus.gpus],
+        "cards": [_card(card, holders, stale=since is not None) for card in gpus.gpus],
     }
 
 
-def _card(card: GpuSample, *, stale: bool) -> dict[str, Any]:
+def _card(card: GpuSample, holders: Holders, *, stale: bool) -> dict[str, Any]:
     state, word = _state(card, stale=stale)
     return {
         "index": card.index,
@@ -72,7 +79,8 @@ def _card(card: GpuSample, *, stale: bool) -> dict[str, Any]:
         "word": word,
         "use": unit(card.utilization, "%"),
         "memory": pair(gib(card.memory_used_mib), gib(card.memory_total_mib), "GiB"),
-        "bar": bar(card.memory_used_mib, card.memory_total_mib, own_memory_mib(card)),
+        "memory_use": unit(card.memory_utilization, "%"),
+        "bar": holders.bar(card),
         "temperature": unit(card.temperature, "°C"),
         "power": pair(whole(card.power_w), whole(card.power_limit_w), "W"),
         "clock": unit(card.clock_mhz, "MHz"),
@@ -82,7 +90,10 @@ def _card(card: GpuSample, *, stale: bool) -> dict[str, Any]:
         "fan": unit(card.fan, "%"),
         "throttle": _throttle(card),
         "alarm": bool(THROTTLE_ALARMS.intersection(card.throttle or ())),
-        "processes": None if card.processes is None else [_process(item) for item in card.processes],
+        "processes": holders.programs(card),
+        "rest": holders.rest(card),
+        "faults": _faults(card),
+        "xids": [_xid(xid) for xid in card.xids],
     }
 
 
@@ -99,13 +110,34 @@ def _state(card: GpuSample, *, stale: bool) -> tuple[str, str]:
     return "ready", _("works")
 
 
-def _process(item: Any) -> dict[str, Any]:
+def _xid(xid: Xid) -> dict[str, Any]:
+    what, remedy = told(xid.number)
     return {
-        "pid": item.pid,
-        "name": item.name or UNKNOWN,
-        "memory": UNKNOWN if item.memory_mib is None else f"{item.memory_mib:,} MiB",
-        "ours": item.ours,
+        "number": xid.number,
+        "at": moment(xid.time),
+        "what": translate(what),
+        "remedy": translate(remedy),
     }
+
+
+def _faults(card: GpuSample) -> dict[str, Any]:
+    """What is known of errors of a card's memory; a dash for a card that does not count them."""
+    repairs = {"pending": _("repair waits for a reset"), "failed": _("repair failed")}
+    return {
+        "corrected": _count(card.ecc_corrected, card.ecc_corrected_ever),
+        "uncorrected": _count(card.ecc_uncorrected, card.ecc_uncorrected_ever),
+        "known": {card.ecc_corrected, card.ecc_uncorrected} != {None},
+        "bad": bool(card.ecc_uncorrected),
+        "rows": card.remapped_rows,
+        "repair": repairs.get(card.repair or "", ""),
+    }
+
+
+def _count(now: int | None, ever: int | None) -> str:
+    """Write a count since the driver was loaded, and in brackets since the card was made."""
+    if now is None:
+        return UNKNOWN
+    return str(now) if ever is None else _("%(now)d (ever %(ever)d)") % {"now": now, "ever": ever}
 
 
 def _throttle(card: GpuSample) -> str:

@@ -1,6 +1,8 @@
 """Measured numbers as pages write them: with their unit, and a dash for what is not known."""
 
+from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
 from django.utils import timezone
 
@@ -28,12 +30,20 @@ def pair(first: str, second: str, name: str) -> str:
     return UNKNOWN if first == second == UNKNOWN else f"{first} / {second} {name}"
 
 
-def bar(used: int | None, total: int | None, own: int | None = None) -> dict[str, int] | None:
-    """Return the parts of a bar in BAR units: the panel's own share, then all that is used."""
+def bar(used: int | None, total: int | None) -> dict[str, Any] | None:
+    """Return a bar with one part, for what is used."""
     if not total or used is None:
         return None
-    used = max(min(used, total), 0)
-    return {"own": min(own or 0, used) * BAR // total, "used": used * BAR // total, "full": BAR}
+    return bar_of([("rest", max(min(used, total), 0))], total)
+
+
+def bar_of(parts: Iterable[tuple[str, int]], total: int) -> dict[str, Any]:
+    """Return the parts of a bar, from the left and in BAR units, by kind and size in units of `total`."""
+    drawn, at = [], 0
+    for kind, size in parts:
+        start, at = at * BAR // total, at + size
+        drawn.append({"kind": kind, "x": start, "width": at * BAR // total - start})
+    return {"full": BAR, "parts": drawn}
 
 
 def moment(seconds: float) -> datetime:

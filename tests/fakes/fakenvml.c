@@ -7,6 +7,10 @@
  *   <i>.<key>=<value>         MiB: total used reserved; percent: util memutil fan; temp (°C); mW: power
  *                             powerlimit; MHz: smclock memclock; throttle (bits); pciegen pciewidth
  *                             pciegenmax pciewidthmax; KiB/s: pcierx pcietx; name uuid
+ *                             eccon=1 makes errors of memory counted: ecc corrected, uecc uncorrected since the
+ *                             driver was loaded, eccever ueccever since the card was made
+ *   <i>.rows=1,0,1,0          rows out of use: corrected, uncorrected, pending, failed
+ *   <i>.xid=79@3              an error that is told once to each process; another number after @ tells it again
  *   <i>.proc.<pid>=<MiB>      a process that computes; <i>.gfx.<pid>=<MiB> one that draws
  *   <i>.error=15              what every function answers for that card
  *   <i>.error.<f>=3           what one function answers for that card; error.<f>=3 for all
@@ -25,7 +29,7 @@ typedef void *Device;
 
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7,
-    VERSION_MISMATCH = 25
+    TIMEOUT = 10, VERSION_MISMATCH = 25
 };
 enum { CARDS = 8, TEXT = 128, MEMORY_V2 = 0x02000028, TEMPERATURE_V1 = 0x0100000C };
 
@@ -300,4 +304,70 @@ API Result nvmlDeviceGetComputeRunningProcesses_v3(Device device, u32 *count, Pr
 API Result nvmlDeviceGetGraphicsRunningProcesses_v3(Device device, u32 *count, Process *out) {
     BEGIN_CARD(device);
     return list_processes(device, "gfx", count, out);
+}
+
+/* Errors of memory, of which a card without ECC knows nothing */
+
+API Result nvmlDeviceGetTotalEccErrors(Device device, u32 kind, u32 since, u64 *out) {
+    static const char *const keys[2][2] = {{"ecc", "eccever"}, {"uecc", "ueccever"}};
+    BEGIN_CARD(device);
+    if (!card_number(device, "eccon", 0)) return NOT_SUPPORTED;
+    if (kind > 1 || since > 1) return INVALID_ARGUMENT;
+    *out = card_number(device, keys[kind][since], 0);
+    return SUCCESS;
+}
+
+API Result nvmlDeviceGetRemappedRows(
+    Device device, u32 *corrected, u32 *uncorrected, u32 *pending, u32 *failed) {
+    char key[TEXT], value[TEXT];
+    BEGIN_CARD(device);
+    snprintf(key, sizeof key, "%u.rows", index_of(device));
+    if (!look(key, value)) return NOT_SUPPORTED;
+    return sscanf(value, "%u,%u,%u,%u", corrected, uncorrected, pending, failed) == 4 ? SUCCESS : INVALID_ARGUMENT;
+}
+
+/* Events: there is one set, and each card remembers what was told of it last */
+
+typedef struct { Device device; u64 type, data; u32 gpu_instance, compute_instance; } Event;
+
+static int events, registered[CARDS];
+static char last_told[CARDS][TEXT];
+
+API Result nvmlEventSetCreate(void **out) {
+    BEGIN();
+    *out = &events;
+    return SUCCESS;
+}
+
+API Result nvmlEventSetFree(void *set) {
+    BEGIN();
+    (void)set;
+    memset(registered, 0, sizeof registered);
+    return SUCCESS;
+}
+
+API Result nvmlDeviceRegisterEvents(Device device, u64 types, void *set) {
+    BEGIN_CARD(device);
+    if (set != &events || types != 8) return INVALID_ARGUMENT;
+    registered[index_of(device)] = 1;
+    return SUCCESS;
+}
+
+API Result nvmlEventSetWait_v2(void *set, Event *out, u32 milliseconds) {
+    char key[TEXT], value[TEXT];
+    u32 index;
+    BEGIN();
+    (void)set;
+    for (index = 0; index < CARDS; index++) {
+        snprintf(key, sizeof key, "%u.xid", index);
+        if (!registered[index] || !look(key, value) || !strcmp(value, last_told[index])) continue;
+        strcpy(last_told[index], value);
+        out->device = (Device)(size_t)(index + 1);
+        out->type = 8;
+        out->data = strtoull(value, NULL, 0);
+        out->gpu_instance = out->compute_instance = ~0u;
+        return SUCCESS;
+    }
+    usleep(milliseconds * 1000);
+    return TIMEOUT;
 }

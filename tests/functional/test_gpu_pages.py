@@ -15,11 +15,13 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.urls import reverse
 
-from jobs import live
+from jobs import live, registry
 from jobs.domain import gpu
-from jobs.domain.gpu import GpuProcess, Gpus, GpuSample, Sample
+from jobs.domain.gpu import GpuProcess, Gpus, GpuSample, Sample, Xid
+from jobs.domain.hostload import HostLoad, LoadSample
 from jobs.models import Host, Run
-from jobs.services import gpus
+from jobs.registry import Subject, register_subject
+from jobs.services import gpus, hostload
 from tests.sockets import cookie_for, page, text_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -48,7 +50,7 @@ CARD = GpuSample(
     throttle=("power_limit",),
     processes=(
         GpuProcess(812, "llama-server", 18432, ours=True),
-        GpuProcess(901, "Xorg", 600, ours=False),
+        GpuProcess(901, "Xorg", 600, ours=False, user="gdm"),
     ),
 )
 DARK = GpuSample(index=1)
@@ -96,7 +98,8 @@ def no_redis() -> redis.Redis:
 def strip(user: User) -> str:
     """The strip that every page has."""
     found = live.subscriptions("gpus:strip")[0]
-    return found.topic.render(user, found.arg)
+    assert found.topic.allowed(user, found.arg)
+    return found.topic.render("viewer", found.arg)
 
 
 def test_a_card_is_shown_with_all_it_says_in_units(get: Get) -> None:
@@ -106,7 +109,7 @@ def test_a_card_is_shown_with_all_it_says_in_units(get: Get) -> None:
         "Driver 580.95.05 · CUDA 13.0",
         "works",
         "0 · NVIDIA GeForce RTX 3090",
-        "97 %",
+        "97 % bus 40 %",
         "21.0 / 24.0 GiB",
         "71 °C",
         "287 / 350 W",
@@ -115,18 +118,22 @@ def test_a_card_is_shown_with_all_it_says_in_units(get: Get) -> None:
         "62 %",
         "power limit",
         "llama-server pid 812 18,432 MiB this panel",
-        "Xorg pid 901 600 MiB",
+        "Xorg pid 901, gdm 600 MiB",
+        "driver and unknown 2,472 MiB reserved 350 MiB free 2,722 MiB",
+        "ECC errors –",
     ):
         assert part in text
-    assert text.count("this panel") == 2, "in the legend and beside the panel's own process"
+    assert "remapped" not in text and "Xid" not in text
     assert "Stale" not in text
 
 
 def test_what_is_not_known_is_a_dash_and_never_zero(get: Get, charlie: User) -> None:
     say(CARD, DARK)
     rows = get().split("1 · card 1")[1]
-    assert rows.startswith(" – – – – – memory – – – – – Which programs use this card is not known.")
-    assert not re.search(r"\b0\b", rows.split("Which programs")[0])
+    assert rows.startswith(
+        " – bus – – – – – memory – – – – – Which programs use this card is not known. ECC errors –"
+    )
+    assert not re.search(r"\b0\b", rows.split("Charts")[0])
     assert "GPU 1 – – –" in plain(strip(charlie))
 
 
@@ -138,14 +145,38 @@ def test_a_measured_zero_is_shown(get: Get) -> None:
     assert "No program uses this card." in text
 
 
-def test_the_memory_bar_has_the_share_of_the_panels_own_servers(get: Get, charlie: User) -> None:
-    say(CARD)
-    for html in (strip(charlie), live.subscriptions("gpus")[0].topic.render(charlie, "")):
-        assert re.findall(r'<rect class="(gpu-bar-\w+)" width="(\d+)"', html) == [
-            ("gpu-bar-all", "1000"),
-            ("gpu-bar-other", "875"),
-            ("gpu-bar-own", "750"),
+def test_the_memory_bar_and_the_list_name_the_panels_servers(
+    get: Get, charlie: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_subjects", {})
+    register_subject("trial", lambda keys: {"7": Subject("Qwen", "/servers/3/")} if "7" in keys else {})
+    own = GpuProcess(811, "llama-server", 6144, ours=True, subject="trial:7")
+    gone = GpuProcess(812, "llama-server", 12288, ours=True, subject="trial:8")
+    unknown = GpuProcess(813, "python3", None, ours=False)
+    say(replace(CARD, processes=(gone, own, unknown)))
+    for html in (strip(charlie), live.subscriptions("gpus")[0].topic.render("viewer", "")):
+        assert re.findall(r'<rect class="(gpu-[^"]+)" x="(\d+)" width="(\d+)"', html) == [
+            ("gpu-own gpu-own-0", "0", "250"),
+            ("gpu-own gpu-own-1", "250", "500"),
+            ("gpu-rest", "750", "125"),
+            ("gpu-reserved", "875", "14"),
         ]
+    assert '<a href="/servers/3/">Qwen</a>' in html
+    text = get()
+    assert "Qwen pid 811 6,144 MiB" in text and "Qwen pid 811 6,144 MiB this panel" not in text
+    assert "llama-server pid 812 12,288 MiB this panel" in text
+    assert "python3 pid 813 –" in text
+
+
+def test_errors_of_a_card_are_told_with_what_to_do(get: Get, settings: Any) -> None:
+    settings.TIME_ZONE = "Asia/Taipei"
+    counts = {"ecc_corrected": 3, "ecc_uncorrected": 0, "ecc_corrected_ever": 40}
+    say(replace(CARD, **counts, remapped_rows=0), replace(DARK, xids=(Xid(1_700_000_000.0, 79),), lost=True))
+    text = get()
+    assert "ECC errors: corrected 3 (ever 40), uncorrected 0" in text and "remapped" not in text
+    assert "Xid 79 at 06:13 A card vanished from the PCIe bus. No setting of a server mends this." in text
+    say(replace(CARD, **{**counts, "ecc_uncorrected": 2}, remapped_rows=1, repair="pending"))
+    assert "uncorrected 2 remapped rows 1, repair waits for a reset" in get()
 
 
 def test_a_card_that_is_slowed_down_or_lost_or_not_readable_says_so(get: Get, charlie: User) -> None:
@@ -244,23 +275,32 @@ def test_each_live_part_is_once_on_its_page(
     html = signed_in(charlie).get(reverse("gpus")).content.decode()
     found = live.subscriptions(topics)[0]
     assert found.topic.allowed(charlie, found.arg)
-    rendered = found.topic.render(charlie, found.arg)
+    rendered = found.topic.render("viewer", found.arg)
     assert re.findall(r'<[^>]*\bid="([^"]+)"[^>]*\bhx-swap-oob="true"', rendered) == ids
     assert [html.count(f'id="{name}"') for name in ids] == [1]
     assert 'ws-connect="/ws/?topics=gpus,hostload,jobs,gpus:strip"' in html
 
 
-async def test_a_new_sample_reaches_an_open_page(
-    redis_server: redis.Redis, host: Host, charlie: User
+async def test_what_is_measured_in_one_go_reaches_a_page_as_one_message_however_many_cards(
+    redis_server: redis.Redis, host: Host, charlie: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await sync_to_async(say)(CARD)
-    socket = page(await cookie_for(charlie), "gpus,gpus:strip")
+    cards = [replace(CARD, index=index, uuid=f"GPU-{index}") for index in range(8)]
+    parts = ('id="gpus"', 'id="gpu-strip"', 'id="host-load"')
+
+    def measure(used: int) -> None:
+        say(*(replace(card, memory_used_mib=used) for card in cards))
+        hostload.publish_load("local", LoadSample(time.time(), HostLoad(cpu=used / 1000)))
+
+    monkeypatch.setattr(hostload, "_shown", None)
+    await sync_to_async(measure)(20480)
+    socket = page(await cookie_for(charlie), "gpus,hostload,gpus:strip")
     await socket.connect()
-    await socket.until(lambda html: 'id="gpus"' in html and "21.0 / 24.0 GiB" in html)
-    await socket.until(lambda html: 'id="gpu-strip"' in html and "21.0 / 24.0 GiB" in html)
-    await sync_to_async(say)(replace(CARD, memory_used_mib=12288))
-    strip_html = await socket.until(lambda html: 'id="gpu-strip"' in html)
-    assert "12.0 / 24.0 GiB" in text_of(strip_html)
+    await socket.until(lambda html: all(part in html for part in parts))
+    for used in (12288, 13312):
+        await sync_to_async(measure)(used)
+        html = await socket.until(lambda html: any(part in html for part in parts))
+        assert [html.count(part) for part in parts] == [1, 1, 1]
+        assert text_of(html).count(f"{used / 1024:.1f} / 24.0 GiB") == 16
     await socket.leave()
 
 
@@ -302,4 +342,4 @@ def test_own_processes_are_those_of_active_runs_of_the_host(host: Host, run: Run
     Run.objects.create(host=host, state=Run.State.EXITED, pid=813, **common)
     Run.objects.create(host=host, state=Run.State.CREATED, **common)
     Run.objects.create(host=other, state=Run.State.RUNNING, pid=814, **common)
-    assert gpus.own_pids("local") == {812}
+    assert gpus.own_pids("local") == {812: f"{run.subject_kind}:{run.subject_id}"}

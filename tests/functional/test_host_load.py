@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 
 from jobs import live
-from jobs.domain.gpu import NO_DRIVER, Gpus, Sample
+from jobs.domain.gpu import NO_DRIVER, Gpus, GpuSample, Sample
 from jobs.domain.hostload import HostLoad, LoadSample
 from jobs.domain.series import FIELDS
 from jobs.models import Host
@@ -49,6 +49,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hostload, "_shown", None)
     monkeypatch.setattr(gpus, "_shown", None)
     monkeypatch.setattr(gpus, "_next_try", 0.0)
+    monkeypatch.setattr(gpus, "_sampled_at", float("-inf"))
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def part(user: User) -> str:
     """The live part, as a page gets it."""
     found = live.subscriptions("hostload")[0]
     assert found.topic.allowed(user, found.arg)
-    return found.topic.render(user, found.arg)
+    return found.topic.render("viewer", found.arg)
 
 
 def test_a_host_is_shown_with_all_it_says_also_without_a_gpu(get: Get, charlie: User) -> None:
@@ -88,7 +89,7 @@ def test_a_host_is_shown_with_all_it_says_also_without_a_gpu(get: Get, charlie: 
     assert values in text
     html = part(charlie)
     assert re.findall(r'id="([^"]+)"[^>]*hx-swap-oob="true"', html) == ["host-load"]
-    assert '<rect class="gpu-bar-other" width="249"' in html
+    assert '<rect class="gpu-rest" x="0" width="249"' in html
     say(replace(LOAD, swap_total_mib=0))
     assert "GiB none 250.0" in get()
 
@@ -144,6 +145,28 @@ def test_only_what_is_new_wakes_the_pages(monkeypatch: pytest.MonkeyPatch, redis
     assert redis_server.xlen("events") == 2
     found: Any = redis_server.xrange(hostload.stream_of("local"))
     assert [entry[1][b"time"] for entry in found] == [b"102.000"]
+
+
+def test_pages_are_told_of_the_host_together_with_the_cards_unless_their_driver_hangs(
+    monkeypatch: pytest.MonkeyPatch, redis_server: redis.Redis, host: Host
+) -> None:
+    def told() -> list[bytes]:
+        entries: Any = redis_server.xrange("events")
+        return [fields[b"kind"] for _, fields in entries]
+
+    cards = iter(range(40, 99))
+    monkeypatch.setattr(gpus, "_next_sample", 0.0)
+    monkeypatch.setattr(
+        gpus._sampler, "sample", lambda: Sample(1.0, Gpus(gpus=(GpuSample(0, temperature=next(cards)),)))
+    )
+    gpus.sample_gpus()
+    say(LOAD)
+    assert told() == [b"gpus"]
+    gpus.sample_gpus()
+    assert told() == [b"gpus", b"gpus", b"hostload"]
+    monkeypatch.setattr(gpus, "_sampled_at", time.monotonic() - gpus.SOON)
+    say(replace(LOAD, cpu=99.0))
+    assert told()[3:] == [b"hostload"]
 
 
 def test_the_agent_measures_this_host_each_second_and_notes_it_in_the_history(

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from jobs.domain import gpu
-from jobs.domain.gpu import GpuProcess, Gpus, GpuSample, Sample
+from jobs.domain.gpu import GpuProcess, Gpus, GpuSample, Sample, Xid
+from jobs.domain.gpu_memory import shares
+from jobs.domain.xid import told
 
 CARD = GpuSample(
     index=0,
@@ -19,6 +21,7 @@ CARD = GpuSample(
     power_w=287.4,
     fan=0,
     throttle=("power_limit",),
+    xids=(Xid(900.5, 79),),
     processes=(GpuProcess(12, "llama-server", 20000, True), GpuProcess(13, None, None, False)),
 )
 
@@ -83,14 +86,14 @@ def test_a_process_in_both_lists_of_the_driver_counts_once() -> None:
 
 
 def test_processes_are_ours_by_their_pid_or_not_known_to_be() -> None:
-    processes = gpu.marked(sample().gpus, {13}).gpus[0].processes
+    processes = gpu.marked(sample().gpus, {13: "instance:5"}).gpus[0].processes
     assert processes is not None
-    assert [process.ours for process in processes] == [False, True]
+    assert [(process.ours, process.subject) for process in processes] == [(False, None), (True, "instance:5")]
     unknown = gpu.marked(sample().gpus, None).gpus[0]
     assert unknown.processes is not None
     assert {process.ours for process in unknown.processes} == {None}
     without = Gpus(gpus=(GpuSample(0), GpuSample(1, processes=())))
-    assert gpu.marked(without, {1}) == without
+    assert gpu.marked(without, {1: "instance:1"}) == without
 
 
 def test_own_memory_is_known_only_when_every_part_of_it_is() -> None:
@@ -98,7 +101,59 @@ def test_own_memory_is_known_only_when_every_part_of_it_is() -> None:
     assert gpu.own_memory_mib(replace(CARD, processes=())) == 0
     assert gpu.own_memory_mib(replace(CARD, processes=None)) is None
     assert gpu.own_memory_mib(gpu.marked(sample().gpus, None).gpus[0]) is None
-    assert gpu.own_memory_mib(gpu.marked(sample().gpus, {12, 13}).gpus[0]) is None
+    assert gpu.own_memory_mib(gpu.marked(sample().gpus, {12: "a:1", 13: "a:1"}).gpus[0]) is None
+
+
+def parts(card: GpuSample) -> list[tuple[str, int, str]]:
+    """The shares of a card; they add up to the whole whatever the driver says."""
+    found = shares(card)
+    assert not found or sum(share.mib for share in found) == card.memory_total_mib
+    return [(share.kind, share.mib, share.subject) for share in found]
+
+
+def test_the_memory_of_a_card_is_divided_among_its_holders_and_adds_up() -> None:
+    own = GpuProcess(12, "llama-server", 12000, True, subject="instance:2")
+    other, foreign = (
+        replace(own, pid=14, subject="instance:1", memory_mib=6000),
+        GpuProcess(9, "X", 600, False),
+    )
+    card = replace(CARD, memory_reserved_mib=350, processes=(own, other, replace(own, pid=15), foreign))
+    assert parts(card) == [  # more than the 21000 in use, which then end in the last
+        ("own", 6000, "instance:1"),
+        ("own", 15000, "instance:2"),
+        ("reserved", 350, ""),
+        ("free", 3226, ""),
+    ]
+    unknown = replace(own, pid=16, memory_mib=None)
+    assert parts(replace(card, processes=(other, unknown, foreign))) == [
+        ("own", 6000, "instance:1"),
+        ("foreign", 600, ""),
+        ("rest", 14400, ""),
+        ("reserved", 350, ""),
+        ("free", 3226, ""),
+    ]
+    # Whose they are is not known: nobody's.
+    assert parts(replace(CARD, processes=(replace(own, ours=None),)))[0] == ("rest", 21000, "")
+    assert parts(replace(CARD, processes=None, memory_used_mib=30000)) == [("rest", 24576, "")]
+    assert parts(replace(CARD, memory_total_mib=None)) == parts(replace(CARD, memory_used_mib=None)) == []
+
+
+def test_rows_of_memory_out_of_use_are_counted_and_a_repair_that_failed_is_said_first() -> None:
+    assert gpu.row_repairs(None) == (None, None)
+    assert gpu.row_repairs((0, 0, 0, 0)) == (0, None)
+    assert gpu.row_repairs((1, 2, 1, 0)) == (3, "pending")
+    assert gpu.row_repairs((1, 2, 1, 1)) == (3, "failed")
+
+
+@pytest.mark.parametrize("number", [8, 13, 31, 43, 45, 48, 63, 64, 74, 94, 95, 119, 140])
+def test_the_drivers_numbers_of_errors_have_words(number: int) -> None:
+    what, remedy = told(number)
+    assert f"Xid {number}" in str(what) and str(remedy)
+
+
+def test_an_error_without_words_of_its_own_has_its_number_and_79_is_a_card_that_vanished() -> None:
+    assert "(Xid 777)" in str(told(777)[0])
+    assert "vanished" in str(told(79)[0])
 
 
 def test_a_sample_is_stale_when_none_came_or_when_the_driver_is_silent() -> None:
