@@ -9,12 +9,14 @@ class Duty:
     """A function called every `every` seconds; a call that takes longer than `deadline` s is reported.
 
     A coroutine function runs in the agent's loop and must not block it; a plain one runs in a thread.
+    `at_end` is called once when the agent is told to stop, in a thread, and has 1.5 s.
     """
 
     name: str
     every: float
     call: Callable[[], Awaitable[None] | None]
     deadline: float = 30.0
+    at_end: Callable[[], None] | None = None
 
 
 _duties: dict[str, Duty] = {}

@@ -60,7 +60,7 @@ def record(subject: str, time: float, values: Mapping[str, float | None]) -> Non
     with _lock:
         last = _last.get(subject)
         _last[subject] = time
-        # A duty's pace is a little more than a second: a second between two readings is no hole.
+        # A reading may come a little late: then a second between two readings is no hole.
         if last is not None and second - int(last) == 2 and time - last < COVERED:
             seconds.insert(0, second - 1)
         waiting = _pending.setdefault(subject, {})

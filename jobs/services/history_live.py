@@ -11,7 +11,7 @@ from django.conf import settings
 from redis.exceptions import RedisError
 
 from controlpanel.lib.redis import sync_client
-from jobs.domain.series import told
+from jobs.domain.series import known, told
 from jobs.models import Host
 
 logger = logging.getLogger(__name__)
@@ -47,6 +47,11 @@ def note(subject: str, seconds: Sequence[int], values: Values) -> None:
 def publish_history() -> None:
     """Publish the seconds that are complete."""
     publish_seconds(settings.PANEL_HOST, clock.time())
+
+
+def publish_rest() -> None:
+    """Publish all that was recorded: nothing more comes."""
+    publish_seconds(settings.PANEL_HOST, clock.time() + DELAY)
 
 
 def publish_seconds(host_slug: str, now: float) -> None:
@@ -101,7 +106,19 @@ def _entries(host: Host, count: int) -> list[Second]:
     entries: Any = sync_client().xrevrange(stream_of(host.slug), count=count)
     for _name, fields in entries:
         try:
-            found.append((int(fields[b"time"]), json.loads(fields[b"data"])))
+            found.append((int(fields[b"time"]), _values(json.loads(fields[b"data"]))))
         except (KeyError, ValueError):
             continue
     return found
+
+
+def _values(data: Any) -> dict[str, Values]:
+    """Return the values of a second by subject, what is no number as unknown; ValueError for other data."""
+    if not isinstance(data, dict) or not all(isinstance(fields, dict) for fields in data.values()):
+        raise ValueError("this is no second")
+    return {
+        subject: {
+            name: known(value) if isinstance(value, int | float) else None for name, value in fields.items()
+        }
+        for subject, fields in data.items()
+    }

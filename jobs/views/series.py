@@ -44,11 +44,11 @@ class ChartSpec:
     """
 
     title: Any
-    unit: str
+    unit: Any
     kind: str
     fields: tuple[str, ...]
     words: tuple[Any, ...] = ()
-    divide: int = 1
+    divide: float = 1
     digits: int = 0
     top: int | None = None
 
@@ -85,16 +85,28 @@ CHARTS = (
 )
 
 
+@dataclass(frozen=True)
+class Subject:
+    """The one subject of a page, and its name."""
+
+    key: str
+    name: str
+
+
 def history_context() -> dict[str, Any]:
     """What the page needs to show the history of each host."""
     hosts = list(Host.objects.all())
-    ranges = RANGES.items()
     return {
         "history_hosts": hosts,
         "several": len(hosts) > 1,
-        "history_ranges": ranges,
+        "history_ranges": RANGES.items(),
         "history_charts": CHARTS,
     }
+
+
+def subject_context(subject: Subject, charts: Sequence[ChartSpec]) -> dict[str, Any]:
+    """What a page needs to show the history of one subject."""
+    return {"history_subject": subject, "history_ranges": RANGES.items(), "history_charts": charts}
 
 
 @dataclass(frozen=True)
@@ -125,8 +137,13 @@ def gpu_series(request: HttpRequest) -> JsonResponse:
         found = _live(host, wish, max(wish.since, start))
     else:
         found = _stored(host, wish, start, int(now))
-    marks = [asdict(mark) for mark in marks_between(host.pk, start, now)]
-    return JsonResponse({**found, "marks": marks, "now": round(now, 3)})
+    marks = marks_between(host.pk, start, now, _marked(wish.subjects))
+    return JsonResponse({**found, "marks": [asdict(mark) for mark in marks], "now": round(now, 3)})
+
+
+def _marked(subjects: Sequence[str]) -> Sequence[str] | None:
+    """Return whose marks belong to these samples; cards and the host (None) are shared by all servers."""
+    return subjects if all(subject.startswith("server:") for subject in subjects) else None
 
 
 def _wish(asked: QueryDict) -> Wish | str:
@@ -152,9 +169,9 @@ def _is_subject(text: str) -> bool:
 def _stored(host: Host, wish: Wish, start: int, end: int) -> dict[str, Any]:
     chart = history.read(host, wish.subjects, start, end)
     found = _cut(chart, 0 if wish.since is None else wish.since)
+    _drop_unknown_end(found)
     if wish.range <= SECONDS:
         # What is not yet written, or was not when it was read.
-        _drop_unknown_end(found)
         _join(found, _live(host, wish, max([start, *found["times"][-1:]])))
     return found
 

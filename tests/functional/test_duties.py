@@ -1,7 +1,10 @@
 """The agent's duties: what they notice, and what they leave alone while nothing happens."""
 
+import asyncio
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,8 @@ from jobs.adapters import runs as folders
 from jobs.adapters.runs import RunSpec
 from jobs.domain.gpu import NO_DRIVER, Gpus, GpuSample, Sample
 from jobs.models import Host, ModelArtifact, Run
+from jobs.runtime import agent
+from jobs.runtime.duties import Duty
 from jobs.services import gpus, runs, watch
 from jobs.services.artifacts import renew_facts
 from jobs.services.hosts import local_host
@@ -72,6 +77,37 @@ def test_the_heartbeat_makes_the_host_s_row_when_it_is_missing() -> None:
     watch.beat()
     seen = Host.objects.get().agent_seen_at
     assert seen is not None and seen >= began
+
+
+def test_a_duty_keeps_its_pace_however_late_the_loop_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, calls = 1000.0, list[float]()
+    real_sleep = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds + 0.003
+        await real_sleep(0)
+
+    async def call() -> None:
+        nonlocal now
+        calls.append(now - 1000)
+        now += {50: 1.3, 60: 4.7}.get(len(calls), 0.02)
+        if len(calls) == 100:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    async def main() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            await agent._repeat(Duty("each-second", 1, call), pool)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+    # One call of 1.3 s makes the next late; one of 4.7 s begins a new grid, without a burst of calls.
+    assert [round(at, 2) for at in calls[:50]] == list(range(50))
+    assert [round(at - 50, 1) for at in calls[50:60]] == [0.4, *range(1, 10)]
+    assert [round(at - 63.7, 1) for at in calls[60:]] == [0.1, *range(1, 40)]
 
 
 def test_settling_looks_at_a_ready_server_with_one_query(

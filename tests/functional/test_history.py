@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import redis
 from django.db import DatabaseError
@@ -10,41 +12,13 @@ from jobs.domain.gpu import Gpus, GpuSample, Sample
 from jobs.domain.series import FIELDS, Block, pack, unpack
 from jobs.models import Host, SampleBlock
 from jobs.services import gpus, history, history_live
-
-T = 1_800_000_000  # a full hour
-DAY = 86_400
+from tests.samples import DAY, T, cpu, levels, new_agent, record
 
 
 @pytest.fixture(autouse=True)
 def fresh(redis_server: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     new_agent(monkeypatch)
     monkeypatch.setattr(history_live, "_next_try", 0.0)
-
-
-def new_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in the memory of an agent that was killed is gone."""
-    monkeypatch.setattr(history, "_pending", {})
-    monkeypatch.setattr(history, "_last", {})
-    monkeypatch.setattr(history_live, "_recent", {})
-
-
-def record(begin: int, end: int, value: float | None = None, subject: str = "host") -> None:
-    """Record each second; without a value each has its own second of the day."""
-    for second in range(begin, end):
-        history.record(subject, second + 0.4, {"cpu": second % DAY if value is None else value})
-
-
-def cpu(host: Host, begin: int, end: int, now: int) -> dict[int, float | None]:
-    """The mean of each point."""
-    chart = history.read(host, ["host"], begin, end, now=now)
-    column = chart.series["host"]["cpu"]["mean"]
-    assert column is not None
-    return dict(zip(chart.times, column, strict=True))
-
-
-def levels(host: Host) -> list[int]:
-    """How many rows each level has."""
-    return [SampleBlock.objects.filter(host=host, level=level).count() for level in range(3)]
 
 
 def row(host: Host, level: int, start: int, value: float, subject: str = "host") -> SampleBlock:
@@ -208,8 +182,8 @@ def test_what_the_database_did_not_take_is_stored_later(host: Host, monkeypatch:
 
 
 def test_a_reading_a_little_later_than_a_second_leaves_no_hole_but_a_missed_one_does(host: Host) -> None:
-    for time, value in ((T + 0.9, 1), (T + 2.0, 2), (T + 4.9, 5), (T + 5.1, 0)):
-        history.record("host", time, {"cpu": value, "load_1m": None})
+    for at, value in ((T + 0.9, 1), (T + 2.0, 2), (T + 4.9, 5), (T + 5.1, 0)):
+        history.record("host", at, {"cpu": value, "load_1m": None})
     history.record("host", T + 7, {"cpu": None})
     history.write(host)
     assert list(cpu(host, T, T + 8, T + 8).values()) == [1, 2, 2, None, 5, 0, None, None]
@@ -236,7 +210,7 @@ def test_pages_get_the_last_seconds_and_a_chart_ends_with_them(
     [at_19] = [values for second, values in history.live_since(host, T + 18) if second == T + 19]
     assert sorted(at_19) == ["gpu:GPU-a", "host"]
     assert at_19["gpu:GPU-a"] == dict.fromkeys(FIELDS["gpu"]) | {"utilization": 0, "power_w": 0.1}
-    redis_server.xadd(history_live.stream_of(host.slug), {"time": "soon", "data": "[]"})
+    redis_server.xadd(history_live.stream_of(host.slug), {"time": "soon", "data": "{}"})
     assert len(history.live_since(host, T)) == 24
 
     # 20 to 24 are not stored yet.
@@ -276,3 +250,26 @@ def test_the_duties_store_what_is_recorded_now(host: Host) -> None:
     assert [second for second, _values in history.live_since(host, 0)] == [1_000_000]
     history.thin_history()
     assert levels(host) == [0, 0, 0]  # of 1970
+
+
+@pytest.mark.parametrize("data", ["[]", "3", "null", '"x"', '{"host": 3}', '{"host": [1]}', "{", ""])
+def test_a_second_that_something_else_wrote_is_left_out(
+    host: Host, redis_server: redis.Redis, data: str
+) -> None:
+    record(T, T + 1, 7)
+    history_live.publish_seconds(host.slug, T + 2)
+    redis_server.xadd(history_live.stream_of(host.slug), {"time": str(T + 1), "data": data})
+    assert [second for second, _values in history.live_since(host, 0)] == [T]
+    assert list(cpu(host, T, T + 2, T + 2).values()) == [7, None]
+
+
+def test_a_value_that_is_no_number_is_unknown(host: Host, redis_server: redis.Redis) -> None:
+    values = {"cpu": "much", "load_1m": float("nan"), "swap_used_mib": float("inf"), "disk_free_mib": 4}
+    data = json.dumps({"host": values | {"memory_used_mib": [1]}})
+    redis_server.xadd(history_live.stream_of(host.slug), {"time": str(T), "data": data})
+    [(second, found)] = history.live_since(host, 0)
+    assert (second, found) == (T, {"host": dict.fromkeys(FIELDS["host"]) | {"disk_free_mib": 4}})
+    chart = history.read(host, ["host"], T, T + 1, now=T + 1)
+    assert {name: of["mean"] for name, of in chart.series["host"].items()} == {
+        name: [4 if name == "disk_free_mib" else None] for name in FIELDS["host"]
+    }

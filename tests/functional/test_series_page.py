@@ -169,6 +169,25 @@ def test_there_are_not_more_marks_than_a_chart_can_show(ask: Ask, host: Host) ->
     assert server_marks(host.pk, 0, datetime.now(UTC).timestamp() - 3600) == []
 
 
+def test_a_server_has_its_own_marks_whatever_others_are_called_and_do(ask: Ask, host: Host) -> None:
+    now = timezone.now()
+    own = pages.profile("Qwen", "ready", instance={"ready_at": now - timedelta(seconds=200)})
+    Run.objects.filter(pk=pages.run_of(own).pk).update(created_at=now - timedelta(seconds=210))
+    other = pages.profile("Qwen-2", "ready", instance={"ready_at": now - timedelta(seconds=90)})
+    run = pages.run_of(other)
+    incidents.note(Instance.objects.get(profile=other), Incident.Kind.CRASH, Message("It broke."), run=run)
+    newer = {"kind": "server", "subject_kind": "instance", "subject_id": str(other.instance.pk)}
+    Run.objects.bulk_create(Run(host=host, **newer) for _ in range(MOST))
+    subject = f"server:{own.pk}"
+    marks = ask(subject=subject).json()["marks"]
+    assert [(mark["label"], mark["subject"]) for mark in marks] == [
+        ("Qwen: started", subject),
+        ("Qwen: ready", subject),
+    ]
+    assert len(ask(subject=[subject, "host"]).json()["marks"]) == MOST
+    assert ask(subject="server:" + "9" * 40).json()["marks"] == []
+
+
 def test_the_page_has_a_history_for_each_host_and_a_link_for_each_card(
     redis_server: redis.Redis, host: Host, client: Client
 ) -> None:

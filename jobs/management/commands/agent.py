@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
 from controlpanel.lib.redis import async_client
-from jobs.runtime.agent import AlreadyRunning, hold_lock, run_agent
+from jobs.runtime.agent import STOP, AlreadyRunning, end_by, hold_lock, run_agent
 from jobs.runtime.duties import duties
 from jobs.runtime.shipper import LogShipper
 from jobs.services.watch import running_ids
@@ -37,4 +37,5 @@ class Command(BaseCommand):
         # Its threads keep their connections: opening one costs more than what a duty asks.
         connection.settings_dict["CONN_MAX_AGE"] = KEPT
         shipper = LogShipper(async_client, settings.PANEL_DATA / "runs")
-        await run_agent(duties(), lambda: asyncio.create_task(shipper.run(running_ids)))
+        stopped = await run_agent(duties(), lambda: asyncio.create_task(shipper.run(running_ids)))
+        end_by(stopped + STOP)

@@ -176,6 +176,15 @@
       ctx.restore()
     }
 
+    // A mark in words, with its colour.
+    static item(mark, moment) {
+      const item = document.createElement('li')
+      const dot = document.createElement('span')
+      dot.className = `history-mark is-${mark.kind}`
+      item.append(dot, `${moment} ${mark.label}`)
+      return item
+    }
+
     select(plot) {
       const { left, width } = plot.select
       if (width < 1) return

@@ -6,6 +6,7 @@
   const MOST_WAIT = 60 // s between requests where a point covers many seconds
   const LOST = 45 // s without an answer after which the stream does not reach back: load all again
   const PATIENCE = 10000 // ms
+  const RETRY = 10 // s at most until the panel is asked again that did not answer or has nothing new
   const FIRST = 300
   const language = document.documentElement.lang
   const clock = new Intl.DateTimeFormat(language, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' })
@@ -34,7 +35,8 @@
       this.asked = 0
       this.round = 0 // answers to an older question are dropped
       this.busy = false
-      this.failed = false
+      this.failures = 0 // in a row
+      this.last = null // the newest moment of which the panel told
       this.over = false
       this.drawn = false
       this.clock = (plot, ticks) => this.ticks(ticks)
@@ -57,8 +59,7 @@
     now() { return Date.now() / 1000 + this.ahead }
 
     toggled() {
-      if (!this.section.open) return
-      this.load()
+      if (this.section.open) this.load()
     }
 
     press() {
@@ -80,6 +81,8 @@
 
     // The cards as the page's table has them now, then the host.
     subjects() {
+      const { subject, name } = this.section.dataset
+      if (subject) return [{ key: subject, label: '', name, colour: 0 }]
       const rows = document.querySelectorAll(`#gpus [data-subject][data-host="${this.section.dataset.host}"]`)
       const cards = [...rows].map((row, colour) => ({ key: row.dataset.subject, label: row.dataset.label, name: row.dataset.name, colour }))
       return [...cards, { key: 'host', label: '', name: '', colour: 0 }]
@@ -101,24 +104,25 @@
       try {
         const found = await this.ask(since)
         if (round !== this.round) return
-        this.failed = false
+        this.failures = 0
         this.ahead = found.now - Date.now() / 1000
-        if (since === null) this.points = found
+        if (since === null) this.points = { ...found, range: this.range }
         else this.join(found)
+        this.last = this.points.times[this.points.times.length - 1] || this.last
         this.draw()
       } catch (error) { // no answer in time, no connection, or a refusal: the words on the page say it
-        if (round === this.round) this.failed = true
+        if (round === this.round) this.failures += 1
       } finally {
         if (round === this.round) this.busy = false
         this.say()
       }
     }
 
+    // What is drawn stays until the answer comes.
     load() {
       this.round += 1
-      this.points = null
+      this.request(null)
       this.say()
-      return this.request(null)
     }
 
     // Newer points take the place of those from the first of them on: the last one may not have been whole.
@@ -219,13 +223,7 @@
       this.listed = words
       this.one('.history-marks').hidden = !seen.length
       this.one('.history-count').textContent = seen.length.toLocaleString(language)
-      this.one('.history-marks ul').replaceChildren(...seen.map((mark) => {
-        const item = document.createElement('li')
-        const dot = document.createElement('span')
-        dot.className = `history-mark is-${mark.kind}`
-        item.append(dot, `${this.moment(mark.time)} ${mark.label}`)
-        return item
-      }))
+      this.one('.history-marks ul').replaceChildren(...seen.map((mark) => PanelChart.item(mark, this.moment(mark.time))))
     }
 
     moment(seconds) {
@@ -247,8 +245,15 @@
       this.one('.history-time').textContent = seconds === null ? '' : this.moment(seconds)
     }
 
+    // Whether the points are those of the range, and the panel's stream of new ones reaches back to the last.
+    joinable() {
+      if (!this.points || this.points.range !== this.range || !this.points.times.length) return false
+      return this.range > SECONDS || this.now() - this.points.times[this.points.times.length - 1] <= LOST
+    }
+
     wait() {
-      if (!this.points || !this.points.times.length) return 10
+      if (this.failures) return Math.min(2 ** this.failures, RETRY)
+      if (!this.joinable()) return RETRY
       return this.range <= SECONDS ? 1 : Math.min(Math.max(10, this.points.step), MOST_WAIT)
     }
 
@@ -260,22 +265,19 @@
     }
 
     renew() {
-      if (!this.points || !this.points.times.length) return this.load()
-      const times = this.points.times
-      const lost = this.range <= SECONDS && this.now() - times[times.length - 1] > LOST
-      return lost ? this.load() : this.request(times[times.length - 1])
+      return this.request(this.joinable() ? this.points.times[this.points.times.length - 1] : null)
     }
 
     say() {
       const element = this.one('.history-state')
-      const current = this.points && this.current()
-      const state = !this.points && !this.failed ? 'loading'
-        : this.over && !this.failed ? 'paused'
-          : this.failed || !current ? 'stale' : this.part ? 'zoomed' : 'live'
-      const times = this.points ? this.points.times : []
-      this.one('.history-error').hidden = !this.failed
+      const answered = this.points && this.points.range === this.range
+      const state = this.failures ? 'stale'
+        : !answered ? 'loading'
+          : this.over ? 'paused'
+            : !this.current() ? 'stale' : this.part ? 'zoomed' : 'live'
+      this.one('.history-error').hidden = !this.failures
       element.dataset.state = state
-      const since = times.length ? this.moment(times[times.length - 1]) : ''
+      const since = this.last === null ? '' : this.moment(this.last)
       element.textContent = state === 'stale' && !since ? '' : element.dataset[state].replace('%t', since)
     }
   }
