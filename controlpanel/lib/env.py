@@ -4,9 +4,9 @@ import hashlib
 import os
 import secrets
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -81,6 +81,43 @@ def env_url(name: str) -> PublicUrl | None:
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     origin = f"{parts.scheme}://{host}" + (f":{port}" if port else "")
     return PublicUrl(parts.scheme, host, origin, parts.path.rstrip("/"))
+
+
+@dataclass(frozen=True)
+class MailServer:
+    """A mail server; `tls` is "starttls", "tls" (from the first byte on) or "" for none."""
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    tls: str
+
+
+def env_smtp(name: str) -> MailServer | None:
+    """Return NAME as a mail server: smtp://, smtp+tls:// or smtps://[user:password@]host[:port]."""
+    text = env_str(name)
+    if not text:
+        return None
+    ways = {"smtp": (25, ""), "smtp+tls": (587, "starttls"), "smtps": (465, "tls")}
+    # What is wrong is said without the address: it holds a password.
+    wrong = ImproperlyConfigured(f"{name} must look like smtp+tls://user:password@host:587")
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise wrong from None
+    if (
+        parts.scheme not in ways
+        or not parts.hostname
+        or parts.path.strip("/")
+        or parts.query
+        or parts.fragment
+    ):
+        raise wrong
+    default, tls = ways[parts.scheme]
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    return MailServer(parts.hostname, port or default, user, password, tls)
 
 
 def data_folder() -> Path:

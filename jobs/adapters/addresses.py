@@ -134,7 +134,13 @@ class GuardedClient(httpx.Client):
 
     def exchange(self, url: httpx.URL, headers: Mapping[str, str]) -> httpx.Response:
         """Send one GET request as it is: no cookies, no redirects; the answer has to be closed."""
-        request = self.build_request("GET", url, headers=headers)
+        return self._exchange(self.build_request("GET", url, headers=headers))
+
+    def post_once(self, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """Send one POST request as it is: no cookies, no redirects; the answer has to be closed."""
+        return self._exchange(self.build_request("POST", url, content=content, headers=headers))
+
+    def _exchange(self, request: httpx.Request) -> httpx.Response:
         response = self._guarded.handle_request(request)
         response.request = request
         return response

@@ -1,10 +1,5 @@
 """Tokens of the model hub: kept encrypted, given to nobody but the code that asks the hub."""
 
-import base64
-from functools import cache
-from typing import TYPE_CHECKING
-
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
@@ -13,13 +8,11 @@ from django.utils.translation import gettext as _
 
 from controlpanel.lib.access import has_role
 from controlpanel.lib.errors import Refused
+from controlpanel.lib.sealed import seal, unseal
 from controlpanel.lib.text import N_
 from jobs.models import HubToken
 from jobs.registry import WorkFailed
 from jobs.services.audit import Actor, record
-
-if TYPE_CHECKING:
-    from cryptography.fernet import Fernet
 
 LONGEST = 500  # characters
 PURPOSE = b"llamacpp-panel hub token"
@@ -45,7 +38,7 @@ def add_token(actor: Actor, name: str, secret: str, *, shared: bool) -> HubToken
             row = HubToken.objects.create(
                 name=name[:60],
                 user=None if shared else actor.user,
-                secret=_box().encrypt(secret.encode()).decode(),
+                secret=seal(PURPOSE, secret),
             )
             record(actor, "token.add", row, after={"name": name, "shared": shared})
     except IntegrityError as error:
@@ -72,24 +65,11 @@ def secret_of(token: HubToken | None) -> str | None:
     """Return the token itself, for a request to the hub; None without one."""
     if token is None:
         return None
-    from cryptography.fernet import InvalidToken
-
-    try:
-        secret = _box().decrypt(token.secret.encode()).decode()
-    except InvalidToken as error:
+    secret = unseal(PURPOSE, token.secret)
+    if secret is None:
         raise WorkFailed(
             N_("The token %(name)s cannot be read: the panel's secret key was changed. Enter it anew."),
             name=token.name,
-        ) from error
+        )
     HubToken.objects.filter(pk=token.pk).update(used_at=timezone.now())
     return secret
-
-
-@cache
-def _box() -> "Fernet":
-    from cryptography.fernet import Fernet
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-    key = HKDF(algorithm=SHA256(), length=32, salt=None, info=PURPOSE).derive(settings.SECRET_KEY.encode())
-    return Fernet(base64.urlsafe_b64encode(key))
