@@ -12,6 +12,7 @@ from controlpanel.lib.env import (
     env_bool,
     env_int,
     env_ports,
+    env_smtp,
     env_str,
     env_url,
     runtime_folder,
@@ -177,7 +178,18 @@ AXES_RESET_ON_SUCCESS = True
 AXES_HANDLER = "axes.handlers.database.AxesDatabaseHandler"
 AXES_LOCKOUT_TEMPLATE = "account/lockout.html"
 AXES_VERBOSE = False
-EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+
+# Mail, for alerts only
+_mail = env_smtp("PANEL_SMTP_URL")
+EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if _mail else 'console'}.EmailBackend"
+EMAIL_HOST = _mail.host if _mail else ""
+EMAIL_PORT = _mail.port if _mail else 25
+EMAIL_HOST_USER = _mail.user if _mail else ""
+EMAIL_HOST_PASSWORD = _mail.password if _mail else ""
+EMAIL_USE_TLS = bool(_mail and _mail.tls == "starttls")
+EMAIL_USE_SSL = bool(_mail and _mail.tls == "tls")
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = env_str("PANEL_MAIL_FROM", "llamacpp-panel@localhost")
 
 # Words and time
 LANGUAGE_CODE = "en"

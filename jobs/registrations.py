@@ -1,10 +1,13 @@
 """What the jobs app brings into the registries."""
 
 from controlpanel.lib.text import N_
-from jobs import topics, topics_gpu
+from jobs import topics, topics_alerts, topics_gpu
 from jobs.registry import register_kind, register_subject
 from jobs.runtime.duties import Duty, register_duty
 from jobs.services import (
+    alert_notices,
+    alert_watches,
+    alerts,
     artifacts,
     behind,
     build_runner,
@@ -12,6 +15,8 @@ from jobs.services import (
     builds,
     download_runner,
     downloads,
+    exporter_gpus,
+    exporter_jobs,
     gpus,
     history,
     history_live,
@@ -22,6 +27,7 @@ from jobs.services import (
     toolchains,
     watch,
 )
+from jobs.services.exporter import register_exporter
 from jobs.views import rows
 
 
@@ -43,6 +49,10 @@ def register() -> None:
     register_subject("model", rows.model_subjects)
     register_subject("download", rows.download_subjects)
     register_subject("folder", rows.folder_subjects)
+    for export in (exporter_gpus.export_gpus, exporter_gpus.export_hosts, exporter_jobs.export_agents):
+        register_exporter(export)
+    register_exporter(exporter_jobs.export_jobs)
+    register_exporter(exporter_jobs.export_downloads)
     register_duty(Duty("heartbeat", 5, watch.beat))
     register_duty(Duty("reconcile", 5, watch.reconcile_jobs))
     register_duty(Duty("runs", 1, watch.watch_runs))
@@ -52,8 +62,13 @@ def register() -> None:
     register_duty(Duty("log-limit", 10, watch.trim_logs))
     register_duty(Duty("gpus", 1, gpus.sample_gpus))
     register_duty(Duty("host-load", 1, hostload.sample_host))
-    register_duty(Duty("history-live", 1, history_live.publish_history))
-    register_duty(Duty("history", 10, history.write_history))
+    register_duty(Duty("history-live", 1, history_live.publish_history, at_end=history_live.publish_rest))
+    register_duty(Duty("history", 10, history.write_history, at_end=history.write_history))
     register_duty(Duty("history-thin", 60, history.thin_history))
+    register_duty(Duty("alerts", alerts.EVERY, alerts.evaluate))
+    register_duty(Duty("alert-notices", alert_notices.EVERY, alert_notices.send_due))
+    register_duty(Duty("alerts-thin", 3600, alerts.prune))
+    alert_watches.register()
     topics.register()
+    topics_alerts.register()
     topics_gpu.register()

@@ -112,9 +112,11 @@ def _state(card: GpuSample, *, stale: bool) -> tuple[str, str]:
 
 def _xid(xid: Xid) -> dict[str, Any]:
     what, remedy = told(xid.number)
+    at = moment(xid.time)
+    today = at.date() == moment(time.time()).date()
     return {
         "number": xid.number,
-        "at": moment(xid.time),
+        "at": at.strftime("%H:%M" if today else "%Y-%m-%d %H:%M"),
         "what": translate(what),
         "remedy": translate(remedy),
     }

@@ -26,6 +26,11 @@ def read_facts(props: Any, slots: Any) -> dict[str, Any]:
     return facts if any(value is not None for value in facts.values()) else {}
 
 
+def is_sleeping(props: Any) -> bool:
+    """Tell whether a server says in /props that it sleeps: this question does not wake it, others may."""
+    return isinstance(props, dict) and props.get("is_sleeping") is True
+
+
 def busy_slots(slots: Any) -> int | None:
     """Return how many slots of /slots work on a request, None when the answer does not tell it of each."""
     if not isinstance(slots, list) or not slots:

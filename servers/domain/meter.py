@@ -25,7 +25,8 @@ class ServerMeter:
     """One reading of a server at `time` (seconds since 1970).
 
     `predicted_tps` and `prompt_tps` are tokens per second now, over all slots; `busy` and `waiting`
-    count requests; `acceptance` is the share of drafted tokens that were accepted of late, by position
+    count requests; `shared` slots have one cache, of which each could fill the whole;
+    `acceptance` is the share of drafted tokens that were accepted of late, by position
     of the draft in `per_position`; `mean_length` the tokens per step with drafts; `last_…` are the speeds
     of the last answer that ended. `totals` count since the server started, by name: requests, prompt_tokens,
     predicted_tokens, prompt_seconds, predicted_seconds, drafted, accepted; one that is not known is missing.
@@ -37,6 +38,7 @@ class ServerMeter:
     busy: int | None = None
     waiting: int | None = None
     slots: tuple[SlotUse, ...] = ()
+    shared: bool = False
     acceptance: float | None = None
     per_position: tuple[float, ...] | None = None
     mean_length: float | None = None
@@ -49,6 +51,14 @@ class ServerMeter:
         """Tokens in all slots together, None when none is known."""
         known = [slot.used for slot in self.slots if slot.used is not None]
         return sum(known) if known else None
+
+    @property
+    def context_size(self) -> int | None:
+        """Tokens for which all slots together have room, None when that is not known of each."""
+        known = [slot.size for slot in self.slots if slot.size is not None]
+        if not known or len(known) < len(self.slots):
+            return None
+        return max(known) if self.shared else sum(known)
 
 
 def to_json(meter: ServerMeter) -> dict[str, Any]:

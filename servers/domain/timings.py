@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 _EVENT = re.compile(
-    rb"id +(?P<begun>\d+) \| task -?\d+ \| processing task"
-    rb"|(?<!prompt )eval time = +(?P<ms>[\d.]+) ms / +(?P<tokens>\d+) (?:tokens|runs)"
-    rb"|draft acceptance(?: rate)? = [\d.]+ \( *(?P<accepted>\d+) accepted / *(?P<drafted>\d+) generated\)"
-    rb"|id +(?P<ended>\d+) \| task -?\d+ \| stop processing: n_tokens = (?P<depth>\d+)"
+    rb"id +(?P<begun>\d{1,3}) \| task -?\d+ \| processing task"
+    rb"|(?<!prompt )eval time = +(?P<ms>\d{1,12}(?:\.\d{1,6})?) ms / +(?P<tokens>\d{1,12}) (?:tokens|runs)"
+    rb"|draft acceptance(?: rate)? = [\d.]+ \( *(?P<accepted>\d{1,12}) accepted"
+    rb" / *(?P<drafted>\d{1,12}) generated\)"
+    rb"|id +(?P<ended>\d{1,3}) \| task -?\d+ \| stop processing: n_tokens = (?P<depth>\d{1,12})"
 )
 # A server that logs its requests quotes what people write, which may be the very words of a timing.
 _QUOTED = re.compile(rb"\"(?:content|prompt|input)\"\s*:")

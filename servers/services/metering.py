@@ -3,6 +3,8 @@
 from jobs.services.gpus import newest
 from servers.domain.meter import ServerMeter, loaded
 
+EVENT = "meter"  # its key is the host's slug: something shown of its servers changed
+
 
 def stream_of(host_slug: str) -> str:
     """Return the name of a host's stream; its one entry has the meters of its servers in `data`."""

@@ -1,7 +1,6 @@
 """The agent's duty of the servers app: ask each running server how it is, and read facts back."""
 
 import asyncio
-import json
 import logging
 import time
 from dataclasses import dataclass, field
@@ -19,12 +18,14 @@ from jobs.adapters.hostlink import Endpoint, Reply, link
 from jobs.adapters.loopback import ServerUnreachable
 from jobs.services.gpus import sample_here
 from jobs.services.watch import running_ids
-from servers.domain.facts import busy_slots, read_facts, use_mark
+from servers.domain.facts import busy_slots, is_sleeping, read_facts, use_mark
 from servers.domain.policy import policy_of
+from servers.domain.scrape import read_json
 from servers.models import Instance
 from servers.services import instances, keeping
 from servers.services.diagnosing import note_missing_mtp
 from servers.services.instances import Observed
+from servers.services.metering_duty import last_slots
 from servers.services.readings import take_reading
 
 logger = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ FAILURES = 5  # failed polls in a row after which a ready server counts as unres
 LOG_STEP = 1024 * 1024  # bytes of a starting server's log looked through per poll
 QUIET = 2.5  # seconds for which a server that is well is not asked; that it ended is noticed without
 USE_EVERY = 6  # the same for a server that is unloaded when nobody uses it
-FACTS_EVERY = 20  # polls; each question to /slots also writes a line into the server's log
+FACTS_EVERY = 20  # polls
 
 
 @dataclass
@@ -120,7 +121,12 @@ async def _note_silence(instance: Instance, watch: Watch) -> None:
 async def _note_ready(instance: Instance, endpoint: Endpoint, watch: Watch) -> None:
     every = FACTS_EVERY if policy_of(instance.profile.policy).idle_min is None else USE_EVERY
     if instance.observed != Observed.READY or watch.polls % every == 0:
-        props, slots = await _ask(endpoint, "/props"), await _ask(endpoint, "/slots")
+        props, slots = await _ask(endpoint, "/props"), last_slots(endpoint.run_id)
+        if slots is None and instance.observed == Observed.READY and is_sleeping(props):
+            watch.due = time.monotonic() + QUIET
+            return  # /slots would wake it, and what it said of itself holds
+        if slots is None:  # the meter asks only servers that are ready
+            slots = await _ask(endpoint, "/slots")
         told = await _database(_note_facts, instance, watch, props, slots)
         if not told and instance.observed in {Observed.STARTING, Observed.LOADING}:
             return  # another program may have taken the port: it knows neither the key nor these answers
@@ -166,8 +172,8 @@ async def _ask(endpoint: Endpoint, path: str) -> Any:
     """Return a JSON answer, None when there is none."""
     try:
         reply = await _get(endpoint, path)
-        return json.loads(reply.body) if reply.status == 200 else None
-    except (ServerUnreachable, ValueError):
+        return read_json(reply.body) if reply.status == 200 else None
+    except ServerUnreachable:
         return None
 
 

@@ -7,7 +7,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from jobs.adapters.hostlink import link
-from jobs.models import AuditEntry, Build, Host, ModelArtifact
+from jobs.models import Alert, AuditEntry, Build, Host, ModelArtifact
 from jobs.views.audit import changes_of
 from jobs.views.work import silent_hosts, waiting_count
 from servers.domain.policy import policy_of
@@ -33,6 +33,7 @@ def overview_context() -> dict[str, Any]:
     rows = server_rows(running.order_by("profile__name")[:RUNNING_SHOWN])
     troubles = {
         "silent": silent_hosts(),
+        "alerts": _first(Alert.objects.filter(state=Alert.State.FIRING)),
         "disks": short_disks(),
         "waiting": waiting_count(),
         "loops": _loops(),

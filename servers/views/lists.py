@@ -32,6 +32,8 @@ SERVERS = Listing(
         Column("model", _("Model"), (Lower("profile__model__name"), Lower("profile__name"))),
         Column("build", _("Build"), (Lower("profile__build__name"), Lower("profile__name"))),
         Column("port", _("Port"), (Case(When(RUNS, then="port"), default="profile__port"),), "num"),
+        Column("speed", _("Generation"), (), "num"),
+        Column("busy", _("At work"), (), "num"),
         Column("since", _("Since"), (Coalesce("run__ended_at", "run__started_at"),), falling=True),
     ),
     default="name",

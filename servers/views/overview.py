@@ -12,7 +12,7 @@ from servers.views import attention
 @role_required("viewer")
 def overview(request: HttpRequest) -> HttpResponse:
     """Show the state of the whole panel."""
-    context = {"section": "overview", "topics": "overview,jobs", **attention.overview_context()}
+    context = {"section": "overview", "topics": "overview,meters,jobs", **attention.overview_context()}
     if has_role(request.user, "admin"):
         context["changes"] = attention.last_changes()
     return render(request, "servers/overview.html", context)

@@ -20,6 +20,7 @@ from servers.services.readings import reading_of
 from servers.views import upkeep
 from servers.views.buttons import buttons_of
 from servers.views.incident_rows import incidents_of
+from servers.views.meters import running_meters
 from servers.views.rail import BROKEN, Step, steps_of, total_seconds
 
 Observed = Instance.Observed
@@ -56,7 +57,12 @@ def server_subjects(keys: set[str]) -> dict[str, Subject]:
 def server_rows(found: Iterable[Instance]) -> list[dict[str, Any]]:
     """Servers with what each of their jobs waits for, read once for all of them."""
     waiting = waits_by_subject("instance")
-    return [server_row(instance, waiting) for instance in found]
+    servers = [server_row(instance, waiting) for instance in found]
+    if running := [row for row in servers if not row["at_rest"]]:
+        numbers = running_meters(row["profile"].pk for row in running)
+        for row in running:
+            row["meter"] = numbers[row["profile"].pk]
+    return servers
 
 
 def server_row(instance: Instance, waiting: dict[str, Wait]) -> dict[str, Any]:

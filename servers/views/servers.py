@@ -26,7 +26,7 @@ from servers.views.review import wait_of
 def servers(request: HttpRequest) -> HttpResponse:
     """List all servers."""
     table = servers_table(SERVERS.read(request.GET))
-    context = {"section": "servers", "topics": f"{table.wish.topic},jobs", "table": table}
+    context = {"section": "servers", "topics": f"{table.wish.topic},meters,jobs", "table": table}
     return tidy(request, render(request, "servers/servers.html", context), table)
 
 

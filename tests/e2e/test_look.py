@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,29 +17,26 @@ from django.utils import timezone
 from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, expect, sync_playwright
 
 from controlpanel.lib.streams import publish
-from controlpanel.llamacpp.rule_types import Change
 from jobs.models import Host, Job
-from jobs.services.audit import Actor, record
 from jobs.services.hosts import local_host
-from servers.models import Conversation, Incident, Instance, ServerProfile, Turn
+from servers.models import Instance, ServerProfile
 from servers.services.instances import STOP
-from servers.services.profiles import data_of, values_of
+from tests.e2e.furnish import UNKNOWN, furnish
 from tests.e2e.panel import CHROMIUM, CHROMIUM_ARGS
 from tests.functional import pages
-from tests.functional.test_pages_builds import ended, stored, working
 from tests.waiting import wait_for
 from tests.web import cookies, web
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SLOW = 30_000  # ms
-LOOKS = [(1440, "light"), (1440, "dark"), (390, "light"), (390, "dark")]
+# One thing changes from look to look.
+LOOKS = [(1440, "light"), (1440, "dark"), (390, "dark"), (390, "light")]
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 # What a person operates needs a name that a screen reader can say.
 OPERATED = {
     *("button", "link", "textbox", "searchbox", "combobox", "checkbox", "radio", "switch", "menuitem"),
     *("spinbutton", "slider", "tab", "DisclosureTriangle"),
 }
-LONG = "Qwen3.5-35B-A3B-Instruct-2507-MTP-UD-Q4_K_XL-00001-of-00003"
 
 
 @pytest.fixture(autouse=True)
@@ -66,104 +62,6 @@ def signed_in(browser: Browser, url: str, user: User | None, language: str = "en
     return context
 
 
-def furnish(alice: User) -> dict[str, str]:
-    """Rows in all states; returns the addresses of all pages by name."""
-    Host.objects.filter(pk=local_host().pk).update(agent_seen_at=timezone.now() - timedelta(hours=1))
-    mainline, fork = pages.build("mainline b11434"), pages.build("fork with MTP and TurboQuant", pages.FORK)
-    broken = pages.build("broken", state="failed", error="libcudart.so.12 is missing. " * 8, capabilities={})
-    qwen, mmproj = pages.model(LONG), pages.projector(f"mmproj-{LONG}")
-    pages.model("half", complete=False, problems=[{"text": "1 part is missing.", "params": {}}])
-    facts = {"mtp": False, "vision": True, "n_ctx": 262144, "slots": 4, "build": "b11434"}
-    asked = {"speculation": "mtp", "ctx_size": 262144}
-    daily = pages.profile(
-        "Daily chat with vision and MTP",
-        "ready",
-        {"port": 18080, "facts": facts, "revision": 1},
-        build=fork,
-        model=qwen,
-        mmproj=mmproj,
-        settings=asked,
-        revision=2,
-    )
-    pages.revision(daily, reason="Longer documents. " * 6, author=alice, kept_build=fork)
-    before = {**values_of(data_of(daily)), "settings": {"cache_type_k": "turbo4"}}
-    pages.revision(daily, number=1, values=before, author=alice)
-    run = pages.run_of(daily, pid=4711, argv=["/opt/llama-server", "--model", f"/data/{LONG}.gguf"])
-    steps = [{"key": key, "at": time.time()} for key in ("queued", "preflight", "spawn", "loading")]
-    loading = pages.profile("Loads", "loading", {"steps": steps}, build=mainline, model=qwen)
-    pages.profile("Failed", "failed", {"error": "CUDA error: out of memory\n" * 3}, build=fork, model=qwen)
-    for number in range(3):
-        pages.profile(f"Stopped {number}", build=mainline, model=qwen)
-    record(
-        Actor(alice, "web"), "profile.change", daily, {"settings": asked}, {"settings": {"ctx_size": 4096}}
-    )
-    now = timezone.now()
-    jobs: dict[str, Any] = {"host": run.host, "actor": alice}
-    subject = {"subject_kind": "instance", "subject_id": str(loading.instance.pk)}
-    Job.objects.create(kind="server.launch", state="running", started_at=now, step="spawn", **subject, **jobs)
-    Job.objects.create(kind="server.stop", **subject, **jobs)
-    subject = {"subject_kind": "build", "subject_id": str(broken.pk)}
-    error = {"error": broken.error, "started_at": now, "ended_at": now}
-    Job.objects.create(kind="build.probe", state="failed", **subject, **error, **jobs)
-    talk = Conversation.objects.create(user=alice, profile=daily, title="What is on this picture?")
-    Turn.objects.create(conversation=talk, position=0, prompt="Hello", answer="Hello. " * 50, state="done")
-    config = pages.config(
-        "MTP and TurboQuant for two cards", ref="a-branch/with-a-long-name", fa_quants="all"
-    )
-    pages.looked_at()
-    making = pages.made(config, 1, working("compile"), state="building", source_commit=pages.COMMIT)
-    fell = pages.made(config, 2, ended("compile", "failed"), state="failed", source_commit=pages.COMMIT)
-    fell.diagnosis = [stored(Change("host_compiler", "/usr/bin/g++-13"), pages.build_run(fell, "compile").pk)]
-    fell.save()
-    pages.folder("/data/a-folder-with-a-long-name/" + LONG)
-    pages.token("my token on the hub " * 3)
-    noted: dict[str, Any] = {
-        "profile": daily,
-        "run": run,
-        "server": daily.name,
-        "revision": 2,
-        "first_at": now,
-        "last_at": now,
-    }
-    cause = stored(Change("ctx_size", 4096), run.pk)
-    for kind, found_by in (("crash", cause), ("request", {})):
-        Incident.objects.create(kind=kind, title=f"{LONG} ended", count=31, diagnosis=found_by, **noted)
-    source = {"repo": "org/" + LONG, "revision": pages.COMMIT, "path": f"{LONG}.gguf"}
-    pages.model("from the hub " + LONG, source=source, sha256=[pages.SHA], verified_at=now)
-    held = pages.download(LONG, state="failed", error="The file has changed at its source. " * 6)
-    moving = pages.download(LONG, pages.loading(2**30, 2**32, 5e7, 61.0), state="loading", folder="/data/2")
-    names: dict[str, list[Any]] = {
-        **{name: [] for name in ("overview", "servers", "profiles", "models", "builds", "activity", "audit")},
-        **{name: [] for name in ("gpus", "incidents", "host-readiness", "playground", "profile-new")},
-        **{name: [] for name in ("model-register", "build-register", "profile-import")},
-        **{name: [] for name in ("build-configs", "config-new", "toolchain", "repositories")},
-        **{name: [] for name in ("model-find", "downloads", "model-folders", "hub-tokens")},
-        **{name: [daily.pk] for name in ("profile-revisions", "profile-export")},
-        **{name: [] for name in ("account_change_password", "account_logout")},
-        "server-detail": [daily.pk],
-        "profile-edit": [daily.pk],
-        "model-detail": [qwen.pk],
-        "build-detail": [fork.pk],
-        "run-log": [run.pk],
-        "playground-conversation": [talk.pk],
-    }
-    found = {name: reverse(name, args=args) for name, args in names.items()}
-    return {
-        **found,
-        "a build at work": reverse("build-detail", args=[making.pk]),
-        "a build that failed": reverse("build-detail", args=[fell.pk]),
-        "a form with a change": f"{reverse('config-edit', args=[config.pk])}?change={fell.pk}",
-        "a filter without a match": reverse("servers") + "?q=nothing+like+it",
-        "a download under way": reverse("download-detail", args=[moving.pk]),
-        "a download that failed": reverse("download-detail", args=[held.pk]),
-        "a search of the hub": reverse("model-find") + "?q=tiny",
-        "a repository": reverse("hub-repository", args=pages.HUB_REPO.split("/")),
-        "a repository that is not there": reverse("hub-repository", args=["no", "body"]),
-        "an address": reverse("model-address") + f"?url=https://10.0.0.1/{LONG}.gguf",
-        "404": "/nothing/",
-    }
-
-
 def nameless(session: CDPSession) -> list[str]:
     """What can be operated and has no name in the browser's accessibility tree."""
     nodes = session.send("Accessibility.getFullAXTree")["nodes"]
@@ -176,37 +74,51 @@ def nameless(session: CDPSession) -> list[str]:
     ]
 
 
+def listened(context: BrowserContext) -> tuple[Page, list[str]]:
+    """A page, and what its console says that it should not."""
+    page = context.new_page()
+    said: list[str] = []
+    page.on("pageerror", lambda error: said.append(f"{page.url}: {error}"))
+    page.on(
+        "console",
+        lambda message: (
+            message.type in {"error", "warning"}
+            # The browser itself says of the page that is not there that it is not there.
+            and not (message.location["url"].endswith(UNKNOWN) and "status of 404" in message.text)
+            and said.append(f"{page.url}: {message.text}")
+        ),
+    )
+    return page, said
+
+
+def wear(page: Page, width: int, scheme: str) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+
+
 def look_at(page: Page, name: str, address: str, language: str = "en") -> list[str]:
     """Load a page once, then look at it in all widths and colours; returns what is wrong.
 
     Names and live updates are the same in all languages: only the first is asked for them.
     """
     wrong: list[str] = []
-    own = "Failed to load resource: the server responded with a status of 404"
-    page.on("pageerror", lambda error: wrong.append(f"{name}: {error}"))
-    page.on(
-        "console",
-        lambda message: (
-            message.type in {"error", "warning"}
-            and not (name == "404" and message.text.startswith(own))
-            and wrong.append(f"{name}: {message.text}")
-        ),
-    )
+    looks = LOOKS if language == "en" else LOOKS[::2]
+    wear(page, *looks[0])
     page.goto(address)
     if page.locator("html").get_attribute("lang") != language:
         wrong.append(f"{name}: is not in {language}")
     if language == "en" and page.locator("#connection").count():
         expect(page.locator("#connection")).to_have_attribute("data-state", "live")
-    session = page.context.new_cdp_session(page)
-    for width, scheme in LOOKS if language == "en" else LOOKS[::3]:
-        page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    for width, scheme in looks:
+        wear(page, width, scheme)
         # The browser tells the page of it after the call has returned.
         page.wait_for_function("scheme => document.documentElement.dataset.bsTheme === scheme", arg=scheme)
         if (excess := page.evaluate(SIDEWAYS)) > 0:
             wrong.append(f"{name} in {language} at {width} px: {excess} px too wide")
         if language == "en" and scheme == "light":
+            session = page.context.new_cdp_session(page)
             wrong += [f"{name} at {width} px: without a name: {element}" for element in nameless(session)]
+            session.detach()
     if page.locator("[tabindex]:not([tabindex='0']):not([tabindex='-1'])").count():
         wrong.append(f"{name}: changes the order of the Tab key")
     return wrong
@@ -219,13 +131,13 @@ def test_every_page_in_every_look_and_language(
     with pages.hub(tmp_path, monkeypatch, settings), web() as url, chromium() as browser:
         wrong: list[str] = []
         for language, _word in settings.LANGUAGES:
-            context = signed_in(browser, url, alice, language)
+            # One tab for all: a new one for each page costs as much as the page.
+            page, said = listened(signed_in(browser, url, alice, language))
             for name, address in found.items():
-                page = context.new_page()
                 wrong += look_at(page, name, url + address, language)
-                page.close()
-            nobody = signed_in(browser, url, None, language).new_page()
+            nobody, also_said = listened(signed_in(browser, url, None, language))
             wrong += look_at(nobody, "account_login", url + reverse("account_login"), language)
+            wrong += [*said, *also_said]
         assert wrong == []
 
 

@@ -94,6 +94,7 @@ class Flags:
     error_after: int = -1  # an error event after so many tokens, then no [DONE]
     drop_after: int = -1  # the connection is closed after so many tokens
     hang: str = ""  # paths, separated by commas, that never answer
+    sleeping: bool = False  # /props says so
     wrong_json: str = ""  # paths that answer with broken JSON
 
     @property

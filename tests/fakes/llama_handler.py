@@ -28,8 +28,13 @@ class Server(ThreadingHTTPServer):
         self.log = log
         self.loaded = loaded
         self.requests: list[dict[str, Any]] = []
+        self.writing: dict[int, int] = {}  # tokens so far of the streams that go on, by thread
         self.lock = threading.Lock()
         super().__init__((options.host, options.port), Handler)
+
+    @property
+    def written(self) -> list[int]:
+        return list(self.writing.values())
 
     def ready(self, flags: Flags) -> bool:
         return self.loaded.is_set() and not flags.never_ready
@@ -71,6 +76,7 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             entry["end"] = "cancelled"
             self.server.log("srv          stop: cancel task, id_task = 0")
+        self.server.writing.pop(threading.get_ident(), None)
         if path.endswith("/chat/completions") and "status" in entry:
             answered(self.server.log, flags)
         line = f"{self.command} {path} {self.client_address[0]} {entry.get('status', 0)}"
@@ -94,7 +100,7 @@ class Handler(BaseHTTPRequestHandler):
             return self._error(401, "Invalid API Key", "authentication_error")
         match path:
             case "/props":
-                return self._json(200, self._props())
+                return self._json(200, self._props(flags))
             case "/slots" if options.slots:
                 return self._json(200, [self._slot(flags, number) for number in range(options.parallel)])
             case "/metrics" if options.metrics:
@@ -116,7 +122,7 @@ class Handler(BaseHTTPRequestHandler):
                 return self._chat(flags, body)
         return self._error(404, "File Not Found", "not_found_error")
 
-    def _props(self) -> dict[str, Any]:
+    def _props(self, flags: Flags) -> dict[str, Any]:
         options = self.server.options
         return {
             "default_generation_settings": {"params": PARAMS, "n_ctx": options.slot_ctx},
@@ -125,17 +131,32 @@ class Handler(BaseHTTPRequestHandler):
             "model_path": options.model,
             "modalities": {"vision": bool(options.mmproj), "audio": False},
             "build_info": BUILD_INFO["fork" if self.server.log.fork else "upstream"],
-            "is_sleeping": False,
+            "is_sleeping": flags.sleeping,
         }
 
     def _slot(self, flags: Flags, number: int) -> dict[str, Any]:
         options = self.server.options
         speculative = flags.draft > 0 or (options.mtp and not flags.mtp_error)
-        return {"id": number, "n_ctx": options.slot_ctx, "speculative": speculative, "is_processing": False}
+        slot = {"id": number, "n_ctx": options.slot_ctx, "speculative": speculative, "is_processing": False}
+        written = self.server.written
+        if number < len(written):  # each request that goes on has a slot of its own
+            next_token = {"has_next_token": True, "n_remain": -1, "n_decoded": written[number]}
+            slot |= {"is_processing": True, "id_task": number, "n_prompt_tokens": 21 + written[number]}
+            slot |= {"n_prompt_tokens_processed": 21, "n_prompt_tokens_cache": 0, "next_token": [next_token]}
+        return slot
 
     def _metrics(self, flags: Flags) -> str:
-        answers = [entry for entry in self.server.requests if entry["path"].endswith("/chat/completions")]
-        values = {"tokens_predicted_total": len(answers) * len(flags.reply.split())}
+        answers = [
+            entry
+            for entry in self.server.requests
+            if entry["path"].endswith("/chat/completions") and entry["end"] == "done"
+        ]
+        values = {
+            "prompt_tokens_total": len(answers) * 21,
+            "tokens_predicted_total": len(answers) * len(flags.reply.split()),
+            "requests_processing": min(len(self.server.written), self.server.options.parallel),
+            "requests_deferred": max(0, len(self.server.written) - self.server.options.parallel),
+        }
         if not self.server.log.fork:
             values["spec_decode_num_draft_tokens_total"] = len(answers) * flags.draft
             values["spec_decode_num_accepted_tokens_total"] = len(answers) * flags.accepted
@@ -173,6 +194,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        self.server.writing[threading.get_ident()] = 0
+        self.server.log("slot launch_slot_: id  0 | task 0 | processing task, is_child = 0")
         for event in self._events(flags, request, words, begin):
             data = f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n".encode()
             self._write(b"%x\r\n%s\r\n" % (len(data), data))
@@ -200,6 +223,7 @@ class Handler(BaseHTTPRequestHandler):
             if n == flags.drop_after:
                 raise ConnectionAbortedError
             self._stay_until_closed(flags.token_delay)
+            self.server.writing[threading.get_ident()] = n + 1
             more = {"timings": self._timings(flags, n + 1, begin)} if request.get("timings_per_token") else {}
             yield chunk({"content": word}) | more
         end: dict[str, Any] = {"timings": self._timings(flags, len(words), begin)}

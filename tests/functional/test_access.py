@@ -10,10 +10,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
-from jobs.models import Job
+from jobs.models import Job, MetricsToken
 from servers.models import Conversation, Turn
 from servers.services.measure import MEASURE
-from tests.functional import pages
+from tests.functional import alerting, pages
 
 pytestmark = pytest.mark.django_db
 
@@ -77,6 +77,11 @@ EXPECTED: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "token-add": ("operator", POST, ()),
     "token-delete": ("operator", POST, ("token",)),
     "audit": ("admin", GET, ()),
+    "panel-metrics": ("token", GET, ()),
+    "metrics-access": ("admin", GET, ()),
+    "metrics-token-add": ("admin", POST, ()),
+    "metrics-token-delete": ("admin", POST, ("metrics_token",)),
+    "metrics-dashboard": ("admin", GET, ()),
     "activity": ("viewer", GET, ()),
     "job-cancel": ("operator", POST, ("job",)),
     "gpus": ("viewer", GET, ()),
@@ -90,6 +95,7 @@ EXPECTED: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "log-download": ("viewer", GET, ("run",)),
     "servers": ("viewer", GET, ()),
     "server-detail": ("viewer", GET, ("profile",)),
+    "server-metrics": ("viewer", GET, ("profile",)),
     "server-question": ("operator", GET, ("profile",)),
     "server-start": ("operator", POST, ("profile",)),
     "server-retry": ("operator", POST, ("profile",)),
@@ -98,6 +104,14 @@ EXPECTED: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "server-pin": ("operator", POST, ("profile",)),
     "server-cut": ("operator", POST, ("profile",)),
     "incidents": ("viewer", GET, ()),
+    "alerts": ("viewer", GET, ()),
+    "alert-rule-new": ("operator", BOTH, ()),
+    "alert-rule-edit": ("operator", BOTH, ("rule",)),
+    "alert-rule-delete": ("operator", POST, ("rule",)),
+    "alert-channel-new": ("admin", BOTH, ()),
+    "alert-channel-edit": ("admin", BOTH, ("channel",)),
+    "alert-channel-test": ("admin", POST, ("channel",)),
+    "alert-channel-delete": ("admin", POST, ("channel",)),
     "profiles": ("viewer", GET, ()),
     "profile-new": ("operator", BOTH, ()),
     "profile-preview": ("operator", POST, ()),
@@ -129,7 +143,9 @@ EXPECTED: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
 # A stream that answers anything but 200 makes the browser ask again for ever: it refuses by ending at once.
 STREAMS = {"turn-stream"}
 OURS = {name: entry for name, entry in EXPECTED.items() if entry[0] not in {"public", "account"}}
-PAGES = {name: entry for name, entry in OURS.items() if name not in STREAMS}
+# What a token of its own opens: no session does, and nothing leads to the sign-in page.
+TOKENS = {name for name, entry in OURS.items() if entry[0] == "token"}
+PAGES = {name: entry for name, entry in OURS.items() if name not in STREAMS | TOKENS}
 ROLES = ("viewer", "operator", "admin")
 PEOPLE = {"dora": None, "charlie": "viewer", "bob": "operator", "alice": "admin"}
 
@@ -164,6 +180,9 @@ def arguments(alice: User, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "measure": Job.objects.create(kind=MEASURE, host=run.host, subject_kind="build", subject_id="1"),
         "folder": pages.folder(),
         "token": pages.token(),
+        "rule": alerting.rule("server_down"),
+        "channel": alerting.channel(kind="email", target="ann@example.com"),
+        "metrics_token": MetricsToken.objects.create(name="Prometheus", digest="0" * 64),
     }
     found = {**builds, **rows, "conversation": conversation, "turn": turn}
     numbers = {"revision": pages.revision(profile).number}

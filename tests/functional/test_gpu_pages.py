@@ -109,7 +109,7 @@ def test_a_card_is_shown_with_all_it_says_in_units(get: Get) -> None:
         "Driver 580.95.05 · CUDA 13.0",
         "works",
         "0 · NVIDIA GeForce RTX 3090",
-        "97 % bus 40 %",
+        "97 % memory bus 40 %",
         "21.0 / 24.0 GiB",
         "71 °C",
         "287 / 350 W",
@@ -131,7 +131,7 @@ def test_what_is_not_known_is_a_dash_and_never_zero(get: Get, charlie: User) -> 
     say(CARD, DARK)
     rows = get().split("1 · card 1")[1]
     assert rows.startswith(
-        " – bus – – – – – memory – – – – – Which programs use this card is not known. ECC errors –"
+        " – memory bus – – – – – memory – – – – – Which programs use this card is not known. ECC errors –"
     )
     assert not re.search(r"\b0\b", rows.split("Charts")[0])
     assert "GPU 1 – – –" in plain(strip(charlie))
@@ -174,7 +174,12 @@ def test_errors_of_a_card_are_told_with_what_to_do(get: Get, settings: Any) -> N
     say(replace(CARD, **counts, remapped_rows=0), replace(DARK, xids=(Xid(1_700_000_000.0, 79),), lost=True))
     text = get()
     assert "ECC errors: corrected 3 (ever 40), uncorrected 0" in text and "remapped" not in text
-    assert "Xid 79 at 06:13 A card vanished from the PCIe bus. No setting of a server mends this." in text
+    assert (
+        "Xid 79 at 2023-11-15 06:13 A card vanished from the PCIe bus. No setting of a server mends this."
+        in text
+    )
+    say(replace(DARK, xids=(Xid(time.time(), 79),)))
+    assert re.search(r"Xid 79 at \d\d:\d\d A card", get())
     say(replace(CARD, **{**counts, "ecc_uncorrected": 2}, remapped_rows=1, repair="pending"))
     assert "uncorrected 2 remapped rows 1, repair waits for a reset" in get()
 

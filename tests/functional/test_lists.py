@@ -265,7 +265,7 @@ def test_the_overview_of_a_thousand_servers_stays_short(
     client = signed_in(alice)
     Instance.objects.filter(observed="ready").update(revision=7)
     client.get(reverse("overview"))
-    with django_assert_max_num_queries(24):
+    with django_assert_max_num_queries(25):
         answer = client.get(reverse("overview"))
     text = text_of(answer)
     assert len(answer.context["running"]) == 50
