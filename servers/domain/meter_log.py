@@ -12,17 +12,15 @@ _WORK = re.compile(rb"^[^\"\n]{0,120}\| (?:processing task|stop processing)", re
 _PROMPT = re.compile(
     rb"^[^\"\n]{0,120}prompt eval time = +(\d{1,12}(?:\.\d{1,6})?) ms / +(\d{1,12}) tokens", re.MULTILINE
 )
-_OURS = re.compile(rb"^[^\"\n]{0,120}done request: GET /(?:slots|metrics) ", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class News:
-    """What new text of a log told. `prompts` are (tokens, seconds); `ours` counts lines of our questions."""
+    """What new text of a log told. `prompts` are (tokens, seconds)."""
 
     work: bool = False
     answers: tuple[Answer, ...] = ()
     prompts: tuple[tuple[int, float], ...] = ()
-    ours: int = 0
 
 
 @dataclass
@@ -43,5 +41,4 @@ class LogReader:
             work=_WORK.search(whole) is not None,
             answers=tuple(self._timings.read(whole)),
             prompts=tuple((int(tokens), float(ms) / 1000) for ms, tokens in _PROMPT.findall(whole)),
-            ours=len(_OURS.findall(whole)),
         )

@@ -14,11 +14,10 @@ from servers.domain.meter import ServerMeter
 from servers.domain.meter_log import News
 from servers.domain.scrape import Metrics, SlotWork
 
-BUSY_EVERY = 0.9  # seconds between questions to a server that works
-NOISY_EVERY = 2.9  # the same where each question writes a line into its log
+BUSY_EVERY = 2.9  # seconds between questions to a server that works: each costs it about a token's time
 IDLE_EVERY = 120.0  # each question to an idle server writes a line into its log
 FAILED_EVERY = 5.0
-WINDOW = 3.2  # seconds over which a rate is taken
+WINDOW = 4.5  # seconds over which a rate is taken
 LATE = 60.0  # seconds of which acceptance is told
 KEPT = 15.0  # seconds for which a busy server's reading holds
 RATE_KEPT = 6.0
@@ -47,7 +46,6 @@ class MeterState:
     read_at: float | None = None
     _asked: float = 0.0
     _failed: bool = False
-    _noisy: bool = False
     _asleep: bool = False
     _sign: bool = False
     _begun: float = 0.0  # the first reading of the work that goes on
@@ -70,9 +68,8 @@ class MeterState:
             return since >= FAILED_EVERY
         if self.read_at is None:
             return True
-        pace = NOISY_EVERY if self._noisy else BUSY_EVERY
         if self.busy or self._sign:
-            return since >= pace
+            return since >= BUSY_EVERY
         return not self.sleeper and since >= IDLE_EVERY
 
     @property
@@ -84,7 +81,6 @@ class MeterState:
         """Take what the log told; `old` text was written before anybody looked."""
         if not old:
             self._sign = self._sign or news.work
-            self._noisy = self._noisy or (news.ours > 0 and bool(self.busy))
         for answer in news.answers:
             self._add(requests=1, predicted_tokens=answer.tokens, predicted_seconds=answer.seconds)
             self._last = (_ratio(answer.tokens, answer.seconds), self._last[1])

@@ -17,7 +17,7 @@ from tests.benchmarks.figures import answer, median
 from tests.engines import Server, running
 from tests.models import tiny_models
 
-ROUNDS = 6
+ROUNDS = 24
 TOKENS = 20_000
 IDLE = b"all slots are idle"
 
