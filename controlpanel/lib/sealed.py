@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
 
+def plausible(secret: str, longest: int) -> bool:
+    """Tell whether a text can be a token: one printable word of ASCII, not longer than `longest`."""
+    fits = 0 < len(secret) <= longest
+    return fits and secret.isascii() and secret.isprintable() and " " not in secret
+
+
 def seal(purpose: bytes, secret: str) -> str:
     """Return a secret as a column keeps it; only unseal() with the same purpose reads it."""
     return _box(purpose).encrypt(secret.encode()).decode()

@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from django.utils.translation import gettext as _
 
 from controlpanel.lib.errors import Refused
-from controlpanel.lib.sealed import seal, unseal
+from controlpanel.lib.sealed import plausible, seal, unseal
 from controlpanel.lib.streams import publish_on_commit
 from controlpanel.lib.text import N_, Message
 from controlpanel.lib.words import stored, translate
@@ -134,13 +134,7 @@ def _sealed(kind: str, text: str) -> dict[str, str]:
     if kind == Kind.EMAIL:
         return {}
     secret = text.strip()
-    if (
-        not secret
-        or len(secret) > LONGEST
-        or not secret.isascii()
-        or not secret.isprintable()
-        or " " in secret
-    ):
+    if not plausible(secret, LONGEST):
         raise Refused(
             _("This is no token of a bot: copy it from BotFather.")
             if kind == Kind.TELEGRAM

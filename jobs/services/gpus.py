@@ -1,10 +1,8 @@
 """GPU samples: the agent's duty that takes and publishes them, and what the pages read."""
 
-import logging
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError
@@ -12,7 +10,7 @@ from django.utils import timezone
 from redis.exceptions import RedisError
 
 from controlpanel.lib.redis import sync_client
-from controlpanel.lib.streams import publish
+from controlpanel.lib.streams import publish, publish_last
 from jobs.adapters import nvml
 from jobs.domain.gpu import STALE_AFTER, WITHOUT_GPU, Gpus, GpuSample, Sample, from_json, marked, to_json
 from jobs.domain.series import FIELDS
@@ -20,8 +18,6 @@ from jobs.models import Host, Run
 from jobs.runtime.gpus import GpuSampler
 from jobs.services import history
 from jobs.services.watch import with_database
-
-logger = logging.getLogger(__name__)
 
 EVENT = "gpus"
 PAUSE = 3.0  # seconds without a further try after a failure, so that a page waits for the broker once
@@ -109,12 +105,7 @@ def subject_of(card: GpuSample) -> str:
 def publish_sample(host_slug: str, sample: Sample) -> None:
     """Make it the host's sample; pages are told only when it shows something new."""
     global _shown
-    fields: dict[Any, Any] = {"time": f"{sample.time:.3f}", "data": to_json(sample)}
-    try:
-        sync_client().xadd(stream_of(host_slug), fields, maxlen=1, approximate=False)
-    except (RedisError, OSError) as error:
-        if _shown is not None:
-            logger.warning("GPU samples are not published: %s", error)
+    if not publish_last(stream_of(host_slug), sample.time, to_json(sample)):
         _shown = None
         return
     shown = (sample.gpus, sample.since)

@@ -1,23 +1,18 @@
 """How busy hosts are: the agent's duty that reads and publishes it, and what the page reads."""
 
-import logging
 import time
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
-from redis.exceptions import RedisError
 
-from controlpanel.lib.redis import sync_client
+from controlpanel.lib.streams import publish_last
 from jobs.adapters.hostload import HostReader
 from jobs.domain.hostload import HostLoad, LoadSample, from_json, to_json
 from jobs.models import Host
 from jobs.services import history
 from jobs.services.gpus import newest, tell_with_samples
-
-logger = logging.getLogger(__name__)
 
 EVENT = "hostload"
 SUBJECT = "host"  # in the history
@@ -45,12 +40,7 @@ def sample_host() -> None:
 def publish_load(host_slug: str, sample: LoadSample) -> None:
     """Make it the host's sample; pages are told only when it shows something new."""
     global _shown
-    fields: dict[Any, Any] = {"time": f"{sample.time:.3f}", "data": to_json(sample)}
-    try:
-        sync_client().xadd(stream_of(host_slug), fields, maxlen=1, approximate=False)
-    except (RedisError, OSError) as error:
-        if _shown is not None:
-            logger.warning("the load of the host is not published: %s", error)
+    if not publish_last(stream_of(host_slug), sample.time, to_json(sample)):
         _shown = None
         return
     shown = sample.load.rounded()

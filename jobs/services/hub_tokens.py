@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 
 from controlpanel.lib.access import has_role
 from controlpanel.lib.errors import Refused
-from controlpanel.lib.sealed import seal, unseal
+from controlpanel.lib.sealed import plausible, seal, unseal
 from controlpanel.lib.text import N_
 from jobs.models import HubToken
 from jobs.registry import WorkFailed
@@ -23,13 +23,7 @@ def add_token(actor: Actor, name: str, secret: str, *, shared: bool) -> HubToken
     name, secret = " ".join(name.split()), secret.strip()
     if not name:
         raise Refused(_("Give the token a name."), "name")
-    if (
-        not secret
-        or len(secret) > LONGEST
-        or not secret.isascii()
-        or not secret.isprintable()
-        or " " in secret
-    ):
+    if not plausible(secret, LONGEST):
         raise Refused(_("This is no token: copy it from the settings of your account on the hub."), "secret")
     if shared and not has_role(actor.user, "admin"):
         raise Refused(_("Only an admin can add a token that everybody uses."), "shared")

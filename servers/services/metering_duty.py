@@ -13,9 +13,8 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
-from redis.exceptions import RedisError
 
-from controlpanel.lib.redis import sync_client
+from controlpanel.lib.streams import publish_last
 from jobs.adapters.hostlink import Endpoint, link
 from jobs.adapters.loopback import ServerUnreachable
 from jobs.adapters.runlog import log_part, log_size
@@ -65,7 +64,6 @@ _watches: dict[str, Watch] = {}
 _rows_at = 0.0
 _rows_ids: set[str] = set()
 _shown: dict[int, Any] | None = None
-_told = True  # whether the last meters could be published
 
 
 def last_slots(run_id: str) -> Any:
@@ -198,7 +196,7 @@ async def _get(watch: Watch, path: str) -> bytes | None:
 
 def _tell(meters: dict[int, ServerMeter]) -> None:
     """Record and publish the meters; pages are told only when they show something new."""
-    global _shown, _told
+    global _shown
     for pk, meter in meters.items():
         values = {
             "predicted_tps": meter.predicted_tps,
@@ -209,15 +207,9 @@ def _tell(meters: dict[int, ServerMeter]) -> None:
             "acceptance": meter.acceptance,
         }
         history.record(f"server:{pk}", meter.time, values)
-    fields: dict[Any, Any] = {"time": f"{time.time():.3f}", "data": dumped(meters)}
-    try:
-        sync_client().xadd(stream_of(settings.PANEL_HOST), fields, maxlen=1, approximate=False)
-    except (RedisError, OSError) as error:
-        if _told:
-            logger.warning("meters of servers are not published: %s", error)
-        _told, _shown = False, None
+    if not publish_last(stream_of(settings.PANEL_HOST), time.time(), dumped(meters)):
+        _shown = None
         return
-    _told = True
     shown = {pk: _visible(meter) for pk, meter in meters.items()}
     if shown != _shown:
         _shown = shown

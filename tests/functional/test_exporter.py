@@ -106,7 +106,8 @@ def furnished(redis_server: redis.Redis, host: Host) -> ServerProfile:
     Incident.objects.create(profile=profile, server=profile.name, kind="crash", title="ended", **noted)
     ours = GpuProcess(4711, "llama-server", 18000, True, "panel", f"instance:{profile.instance.pk}")
     foreign = GpuProcess(99, "python", 2000, False)
-    publish(replace(CARD, processes=(ours, foreign)), {profile.pk: METER})
+    # A little ahead, so that a slow machine does not make them old before they are read.
+    publish(replace(CARD, processes=(ours, foreign)), {profile.pk: METER}, age=-20)
     return profile
 
 

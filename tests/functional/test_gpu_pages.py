@@ -15,6 +15,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.urls import reverse
 
+from controlpanel.lib import streams
 from jobs import live, registry
 from jobs.domain import gpu
 from jobs.domain.gpu import GpuProcess, Gpus, GpuSample, Sample, Xid
@@ -333,7 +334,7 @@ def test_pages_are_told_again_once_redis_is_back(
 ) -> None:
     say(CARD)
     with monkeypatch.context() as patch:
-        patch.setattr(gpus, "sync_client", no_redis)
+        patch.setattr(streams, "sync_client", no_redis)
         say(CARD)
     redis_server.flushall()
     say(CARD)
