@@ -77,7 +77,8 @@ def _settle(
             first = instance.first_failure if decision.attempts > 1 else None
             fields["first_failure"] = first or instance.run
     else:
-        to = Observed.EXITED if end.exit_code == 0 else Observed.FAILED
+        # What a shutdown of the host ended did not come to its end, whatever its exit code.
+        to = Observed.EXITED if end.exit_code == 0 and not end.rebooted else Observed.FAILED
     if not instances.move(instance, *allowed, to=to, **fields):
         return
     incidents.note(instance, kind, error, run=instance.run, diagnoses=found)

@@ -164,17 +164,22 @@ def test_a_silent_server_is_restarted_and_counts_as_failed(
 
 
 def test_a_shutdown_that_the_agent_saw_is_no_end_for_good(stage: Stage) -> None:
-    profile = stage.profile()
-    run = stage.start(profile).run
-    assert run is not None
-    folders.request_stop(run.pk)
-    assert stage.until(profile, Observed.EXITED).desired == Instance.Desired.RUNNING
+    profile, left = stage.profile(), stage.profile("Never", policy={"restart": "never"})
+    for row in (profile, left):
+        run = stage.start(row).run
+        assert run is not None
+        folders.request_stop(run.pk)
+        assert stage.until(row, Observed.EXITED).desired == Instance.Desired.RUNNING
     keeping.bring_back()
     assert instance_of(profile).observed == Observed.EXITED
-    path = folders.run_dir(run.pk) / "state.json"
-    path.write_text(path.read_text().replace(procs.boot_id(), "00000000-0000-4000-8000-000000000000"))
+    for run in Run.objects.all():
+        path = folders.run_dir(run.pk) / "state.json"
+        path.write_text(path.read_text().replace(procs.boot_id(), "00000000-0000-4000-8000-000000000000"))
+    keeping.bring_back()
     keeping.bring_back()
     assert instance_of(profile).observed == Observed.BACKOFF
+    assert instance_of(left).observed == Observed.FAILED
+    assert [row.count for row in Incident.objects.filter(kind=Kind.REBOOT)] == [1, 1]
 
 
 def test_a_restart_whose_job_failed_leaves_no_server_between_two_states(stage: Stage) -> None:
