@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from servers.domain.timings import Answer, Timings
 
 # A line begins with what the server says of itself; what people wrote stands behind a quotation mark.
-_WORK = re.compile(rb"^[^\"\n]{0,120}\| (?:processing task|stop processing)", re.MULTILINE)
+_WORK = re.compile(rb"^[^\"\n]{0,120}\| (?:(processing task)|stop processing)", re.MULTILINE)
 _PROMPT = re.compile(
     rb"^[^\"\n]{0,120}prompt eval time = +(\d{1,12}(?:\.\d{1,6})?) ms / +(\d{1,12}) tokens", re.MULTILINE
 )
@@ -16,9 +16,10 @@ _PROMPT = re.compile(
 
 @dataclass(frozen=True)
 class News:
-    """What new text of a log told. `prompts` are (tokens, seconds)."""
+    """What new text of a log told: requests begun and ended, answers, and `prompts` as (tokens, seconds)."""
 
-    work: bool = False
+    begun: int = 0
+    ended: int = 0
     answers: tuple[Answer, ...] = ()
     prompts: tuple[tuple[int, float], ...] = ()
 
@@ -37,8 +38,10 @@ class LogReader:
         whole += end
         if not whole:
             return News()
+        begun = [bool(found) for found in _WORK.findall(whole)]
         return News(
-            work=_WORK.search(whole) is not None,
+            begun=begun.count(True),
+            ended=begun.count(False),
             answers=tuple(self._timings.read(whole)),
             prompts=tuple((int(tokens), float(ms) / 1000) for ms, tokens in _PROMPT.findall(whole)),
         )

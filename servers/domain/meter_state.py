@@ -14,6 +14,7 @@ from servers.domain.meter import ServerMeter
 from servers.domain.meter_log import News
 from servers.domain.scrape import Metrics, SlotWork
 
+ENDED_EVERY = 0.9  # seconds to a question after the log told that all work has ended
 BUSY_EVERY = 2.9  # seconds between questions to a server that works: each costs it about a token's time
 IDLE_EVERY = 120.0  # each question to an idle server writes a line into its log
 FAILED_EVERY = 5.0
@@ -48,6 +49,8 @@ class MeterState:
     _failed: bool = False
     _asleep: bool = False
     _sign: bool = False
+    _open: int = 0  # requests at work, as far as the log told
+    _ended: bool = False  # the log told of the end of the last one
     _begun: float = 0.0  # the first reading of the work that goes on
     _dips: int = 0
     _metrics: Metrics | None = None
@@ -69,7 +72,7 @@ class MeterState:
         if self.read_at is None:
             return True
         if self.busy or self._sign:
-            return since >= BUSY_EVERY
+            return since >= (ENDED_EVERY if self._ended else BUSY_EVERY)
         return not self.sleeper and since >= IDLE_EVERY
 
     @property
@@ -80,7 +83,10 @@ class MeterState:
     def note_log(self, news: News, now: float, *, old: bool = False) -> None:
         """Take what the log told; `old` text was written before anybody looked."""
         if not old:
-            self._sign = self._sign or news.work
+            self._sign = self._sign or news.begun + news.ended > 0
+            self._open = max(0, self._open + news.begun - news.ended)
+            if news.begun or news.ended:
+                self._ended = self._open == 0
         for answer in news.answers:
             self._add(requests=1, predicted_tokens=answer.tokens, predicted_seconds=answer.seconds)
             self._last = (_ratio(answer.tokens, answer.seconds), self._last[1])
@@ -109,7 +115,7 @@ class MeterState:
 
     def note_reading(self, now: float, metrics: Metrics | None, slots: tuple[SlotWork, ...] | None) -> None:
         """Take an answer; metrics were asked before slots. None: this server does not tell it."""
-        told_by_log, self._sign = self._sign, False
+        told_by_log, self._sign, self._ended = self._sign, False, False
         self._asked, self._failed, self._asleep = now, False, False
         self._note_drafts(now, metrics)
         was, before = self.busy, self.read_at

@@ -176,7 +176,7 @@ def test_errors_of_a_card_are_told_with_what_to_do(get: Get, settings: Any) -> N
     text = get()
     assert "ECC errors: corrected 3 (ever 40), uncorrected 0" in text and "remapped" not in text
     assert (
-        "Xid 79 at 2023-11-15 06:13 A card vanished from the PCIe bus. No setting of a server mends this."
+        "Xid 79 at 2023-11-15 06:13 A card vanished from the PCIe bus · No setting of a server mends this."
         in text
     )
     say(replace(DARK, xids=(Xid(time.time(), 79),)))

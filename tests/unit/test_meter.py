@@ -137,7 +137,7 @@ def test_a_log_that_comes_in_pieces_tells_its_answers(text: bytes, tokens: int, 
     news = [reader.read(text[at : at + 50]) for at in range(0, len(text), 50)]
     assert [answer.tokens for part in news for answer in part.answers] == [tokens]
     assert [count for part in news for count, _seconds in part.prompts] == [prompt]
-    assert sum(part.work for part in news) == 2
+    assert [sum(part.begun for part in news), sum(part.ended for part in news)] == [1, 1]
 
 
 def test_odd_numbers_in_a_log_are_passed_over() -> None:
@@ -146,7 +146,7 @@ def test_odd_numbers_in_a_log_are_passed_over() -> None:
     text = line + b"eval time = 1.2.3 ms / 9 tokens\n" + line + b"eval time = 1 ms / " + long + b" tokens\n"
     text += b"prompt eval time = 1.2.3 ms / 9 tokens\n"
     text += line + b"stop processing: n_tokens = " + long + b"\n"
-    assert LogReader().read(text) == News(work=True)
+    assert LogReader().read(text) == News(ended=1)
 
 
 def test_slots_that_share_a_cache_have_its_size_once() -> None:
@@ -162,7 +162,7 @@ def test_a_server_that_sleeps_is_left_alone_until_it_works() -> None:
     state.note_asleep(100)
     assert not state.due(1000)
     assert state.meter(1000).busy is None
-    state.note_log(News(work=True), 1001)
+    state.note_log(News(begun=1), 1001)
     assert state.due(1001)
     assert not state.may_sleep
     state.note_reading(1001, metrics(7), slot(None))
@@ -179,7 +179,7 @@ def test_rates_come_from_what_goes_on_and_an_end_is_counted_once() -> None:
     assert state.due(100)
     state.note_reading(100, metrics(0), slot(None))
     assert (state.meter(100).predicted_tps, state.meter(100).busy) == (0, 0)
-    state.note_log(News(work=True), 101)
+    state.note_log(News(begun=1), 101)
     assert not state.due(101) and state.due(103)
     state.note_reading(101, metrics(0, busy=1), slot(0, processed=320))
     assert state.meter(101).prompt_tps == 320
@@ -225,8 +225,21 @@ def test_an_idle_server_is_asked_rarely_and_a_sleeper_never() -> None:
         assert state.due(100 + IDLE_EVERY) is not sleeper
         state.rest(150)
         assert (state.meter(150).busy, state.meter(150).predicted_tps) == (0, 0)
-        state.note_log(News(work=True), 151)
+        state.note_log(News(begun=1), 151)
         assert state.due(151)
+
+
+def test_the_end_of_all_work_is_read_soon() -> None:
+    state = MeterState()
+    state.note_reading(100, metrics(0), slot(None))
+    state.note_log(News(begun=2), 110)
+    state.note_reading(110, metrics(0, busy=2), slot(1))
+    state.note_log(News(ended=1), 111)
+    assert not state.due(111)
+    state.note_log(News(ended=1), 111.5)
+    assert state.due(111.5)
+    state.note_log(News(begun=1), 111.6)
+    assert not state.due(111.6) and state.due(113)
 
 
 def test_a_server_that_does_not_answer_is_unknown_after_a_while() -> None:
@@ -243,12 +256,12 @@ def test_a_server_that_does_not_answer_is_unknown_after_a_while() -> None:
 def test_without_metrics_the_log_takes_their_place() -> None:
     state = MeterState(whole_log=True)
     state.note_reading(100, None, slot(None))
-    state.note_log(News(work=True), 101)
+    state.note_log(News(begun=1), 101)
     state.note_reading(101, None, slot(40, processed=10))
     state.note_reading(102, None, slot(90, processed=10))
     assert state.meter(102).predicted_tps == pytest.approx(50)
     answer = Answer(100, 2.0, 0, "", accepted=50, drafted=100)
-    state.note_log(News(work=True, answers=(answer,), prompts=((10, 0.5),)), 103)
+    state.note_log(News(begun=1, answers=(answer,), prompts=((10, 0.5),)), 103)
     state.note_reading(103, None, slot(None, used=110))
     now = state.meter(103)
     assert (now.busy, now.waiting, now.acceptance, now.per_position) == (0, None, 0.5, None)
