@@ -227,7 +227,7 @@ def test_the_real_engine_is_measured_and_its_log_stays_short(
     meter = meter_of(profile)
     assert meter is not None
     assert meter.last_predicted_tps is not None
-    assert max(highest) < 3 * meter.last_predicted_tps
+    assert max(highest) < 10 * meter.last_predicted_tps
     assert meter.totals["requests"] == 1
     assert meter.totals["predicted_tokens"] == pytest.approx(meter.context_used, abs=60)
     assert meter.acceptance is not None
