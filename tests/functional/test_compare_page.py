@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+import redis
 from django.contrib.auth.models import User
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -236,7 +237,12 @@ def test_texts_of_a_build_are_escaped(charlie: User, signed_in: Any, fork: Build
 
 
 def test_the_page_asks_the_database_a_bounded_number_of_times(
-    charlie: User, signed_in: Any, fork: Build, mainline: Build, django_assert_max_num_queries: Any
+    redis_server: redis.Redis,
+    charlie: User,
+    signed_in: Any,
+    fork: Build,
+    mainline: Build,
+    django_assert_max_num_queries: Any,
 ) -> None:
     for number in range(12):
         pages.profile(f"Profile {number}", build=fork)
