@@ -87,8 +87,7 @@ async def _poll(instance: Instance) -> None:
     watch = _watches[instance.run.pk]
     watch.polls += 1
     if instance.observed in {Observed.STARTING, Observed.LOADING}:
-        for key in await asyncio.to_thread(_new_milestones, instance.run.pk, watch):
-            await _database(instances.note_step, instance, key)
+        await _note_milestones(instance, watch)
     endpoint = instances.endpoint_of(instance)
     if endpoint is None:
         return
@@ -102,6 +101,12 @@ async def _poll(instance: Instance) -> None:
         await _note_ready(instance, endpoint, watch)
     elif code == 503:
         await _database(instances.move, instance, Observed.STARTING, to=Observed.LOADING)
+
+
+async def _note_milestones(instance: Instance, watch: Watch) -> None:
+    assert instance.run is not None
+    for key in await asyncio.to_thread(_new_milestones, instance.run.pk, watch):
+        await _database(instances.note_step, instance, key)
 
 
 async def _note_silence(instance: Instance, watch: Watch) -> None:
@@ -135,6 +140,7 @@ async def _note_ready(instance: Instance, endpoint: Endpoint, watch: Watch) -> N
     elif instance.observed == Observed.UNRESPONSIVE and instance.ready_at is not None:
         await _database(instances.move, instance, Observed.UNRESPONSIVE, to=Observed.READY, error="")
     else:
+        await _note_milestones(instance, watch)  # what the log told until it answered
         await _database(instances.note_step, instance, "ready")
         before = (Observed.STARTING, Observed.LOADING, Observed.UNRESPONSIVE)
         if await _database(instances.move, instance, *before, to=Observed.READY, ready_at=timezone.now()):
