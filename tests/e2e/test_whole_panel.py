@@ -4,6 +4,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,12 +34,14 @@ def test_demo_starts_a_real_server_that_answers(panel: Panel) -> None:
     assert row["facts"] == {"mtp": False, "vision": False, "n_ctx": 2048}
     question = "What is the capital of France? Answer in one sentence."
 
-    def answer() -> str:
-        return str(panel.manage("ask", "smollm2", question, "--max-tokens", "32")["answer"])
+    def found() -> Any:
+        return panel.manage("ask", "smollm2", question, "--max-tokens", "32")
 
     # A small model at its usual temperature now and then talks about something else.
-    assert any("Paris" in answer() for _ in range(6))
-    assert found["timings"]["predicted_per_second"] > 0
+    answers = (found() for _ in range(6))
+    right = next((answer for answer in answers if "Paris" in answer["answer"]), None)
+    assert right is not None
+    assert right["timings"]["predicted_per_second"] > 0
 
 
 def test_tiny_model_reports_mtp_and_vision_and_names_the_colour(panel: Panel, tmp_path: Path) -> None:
