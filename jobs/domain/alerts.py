@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from controlpanel.lib.text import Message
+from controlpanel.lib.text import N_, Message
 
+UNKNOWN = Message(N_("not known"))  # the value of what is not known
 # Seconds until a notice that could not be sent is tried again, by the number of tries so far.
 WAITS = (10, 30, 120, 600, 1800, 3600, 7200, 14_400)
 MAX_WAIT = 14_400  # seconds that a service may ask to wait, as far as it is believed

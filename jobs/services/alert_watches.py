@@ -6,7 +6,7 @@ from datetime import datetime
 
 from controlpanel.lib.text import N_, Message
 from controlpanel.lib.words import message_in
-from jobs.domain.alerts import Event, Finding, Found, Parameter
+from jobs.domain.alerts import UNKNOWN, Event, Finding, Found, Parameter
 from jobs.domain.gpu import WITHOUT_GPU, GpuSample
 from jobs.domain.hostload import HostLoad
 from jobs.models import Build, Download, Host, Job
@@ -15,7 +15,6 @@ from jobs.services.alert_kinds import AlertKind, register_alert_kind
 from jobs.services.building import MAKE
 
 GIB = 1024  # MiB
-UNKNOWN = Message(N_("not known"))
 DEGREES = N_("%(degrees)s °C")
 USED = N_("%(percent)s %% of %(total)s GiB used")
 FREE = N_("%(free)s GiB free of %(total)s GiB")

@@ -13,7 +13,7 @@ from controlpanel.lib.words import translate
 from jobs.domain.gpu import THROTTLE_ALARMS, THROTTLE_WORDS, WITHOUT_GPU, GpuSample, Sample, Xid
 from jobs.domain.xid import told
 from jobs.models import Host
-from jobs.services.gpus import latest
+from jobs.services.gpus import latest, subject_of
 from jobs.views.gpu_holders import Holders, holders_of
 from jobs.views.hostload import loads_context
 from jobs.views.measures import UNKNOWN, gib, moment, pair, unit, whole
@@ -72,7 +72,7 @@ def _card(card: GpuSample, holders: Holders, *, stale: bool) -> dict[str, Any]:
         "index": card.index,
         "name": card.name or _("card %(number)d") % {"number": card.index},
         "uuid": card.uuid or "",
-        "subject": f"gpu:{card.uuid or card.index}",
+        "subject": subject_of(card),
         "lost": card.lost,
         "error": card.error or "",
         "state": state,

@@ -247,9 +247,7 @@ class MeterState:
         )
 
     def _totals(self) -> Mapping[str, float]:
-        known = dict(self._log) if self.whole_log else {}
-        if self.whole_log:
-            known = {"requests": 0, **known}
+        known = {"requests": 0.0, **self._log} if self.whole_log else {}
         names = {
             "prompt_tokens": "prompt_tokens_total",
             "predicted_tokens": "tokens_predicted_total",

@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 
 from controlpanel.lib.text import N_, Message
 from controlpanel.lib.words import message_in
-from jobs.domain.alerts import Finding, Found, Parameter
+from jobs.domain.alerts import UNKNOWN, Finding, Found, Parameter
 from jobs.services.alert_kinds import AlertKind, register_alert_kind
 from servers.domain.meter import STALE_AFTER, ServerMeter
 from servers.models import Instance
@@ -30,7 +30,6 @@ WELL = {
 }
 FAILED = Message(N_("It failed."))
 IDLE = Message(N_("It does not run."))
-UNKNOWN = Message(N_("not known"))
 SHARE = N_("%(percent)s %% of the drafted tokens are accepted")
 
 

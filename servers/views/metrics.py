@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from controlpanel.lib.access import role_required
-from jobs.views.measures import UNKNOWN, moment
+from jobs.views.measures import UNKNOWN, gib, moment
 from jobs.views.series import ChartSpec, Subject, subject_context
 from servers.domain.meter import STALE_AFTER, ServerMeter
 from servers.models import Instance
@@ -72,7 +72,7 @@ def metrics_context(instance: Instance) -> dict[str, Any]:
         "without_metrics": bool(argv) and "--metrics" not in argv,
         "meter": shown(ServerMeter(now) if meter is None or stale or at_rest else meter),
         "vram": [
-            {"card": card, "memory": UNKNOWN if mib is None else f"{mib / 1024:.1f} GiB"}
+            {"card": card, "memory": UNKNOWN if mib is None else f"{gib(mib)} GiB"}
             for card, mib in (() if stale else upkeep.vram_of(instance))
         ],
     }
